@@ -1,0 +1,31 @@
+#include "bindings/arguments/errors.hpp"
+
+namespace lmhead {
+
+std::string message(const std::string& argument, const std::string& expected, const std::string& got, const std::string& advice) {
+  return argument + ": expected " + expected + ", got " + got + (advice.empty() ? "" : "; " + advice);
+}
+
+void value_error(const std::string& argument, const std::string& expected, const std::string& got, const std::string& advice) {
+  throw py::value_error(message(argument, expected, got, advice));
+}
+
+void type_error(const std::string& argument, const std::string& expected, const std::string& got, const std::string& advice) {
+  throw py::type_error(message(argument, expected, got, advice));
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "(";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + (shape.size() == 1 ? ",)" : ")");
+}
+
+std::string type_text(py::handle object) {
+  const py::handle type = py::type::handle_of(object);
+  const std::string module = py::str(type.attr("__module__")), name = py::str(type.attr("__qualname__"));
+  return module == "builtins" ? name : module + "." + name;
+}
+
+std::string number_text(double x) { return py::repr(py::float_(x)); }
+
+}  // namespace lmhead

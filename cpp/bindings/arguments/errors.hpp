@@ -1,0 +1,26 @@
+// The form of every message: `<argument>: expected <condition>, got <fact>[; <what to do>]`.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lmhead {
+
+namespace py = pybind11;
+
+std::string message(const std::string& argument, const std::string& expected, const std::string& got, const std::string& advice);
+
+[[noreturn]] void value_error(const std::string& argument, const std::string& expected, const std::string& got,
+                              const std::string& advice = "");
+[[noreturn]] void type_error(const std::string& argument, const std::string& expected, const std::string& got,
+                             const std::string& advice = "");
+
+std::string shape_text(const std::vector<int64_t>& shape);  // "(5, 12)"
+std::string type_text(py::handle object);                   // "str", "numpy.ndarray"
+std::string number_text(double x);                          // as Python prints it
+
+}  // namespace lmhead

@@ -1,0 +1,225 @@
+#include "bindings/arguments/operand.hpp"
+
+#include <atomic>
+
+#include "bindings/arguments/dlpack.hpp"
+#include "dispatch/tables.hpp"
+
+namespace lmhead {
+namespace {
+
+constexpr int kFloat32 = 11, kFloat64 = 12, kFloat16 = 23, kFirstUserType = 256;  // NumPy's type numbers
+
+const char* const kExpected = "a float32, float64, float16 or bfloat16 array";
+
+// NumPy registers bfloat16 of ml_dtypes under a number of its own each process; the name says which it is.
+bool is_bfloat16(const py::dtype& dtype) {
+  static std::atomic<int> known{-1};
+  const int number = dtype.num();
+  if (number < kFirstUserType) return false;
+  if (number == known.load(std::memory_order_relaxed)) return true;
+  if (std::string(py::str(dtype.attr("name"))) != "bfloat16" || dtype.itemsize() != 2) return false;
+  known.store(number, std::memory_order_relaxed);
+  return true;
+}
+
+std::string cast_advice(const py::dtype& dtype) {
+  const char kind = dtype.kind();
+  if (kind == 'i' || kind == 'u' || kind == 'b') return "cast it with .astype(numpy.float32)";
+  if (kind == 'f') return "cast it with .astype(numpy.float64)";
+  return "pass real numbers";
+}
+
+Operand from_array(const char* name, py::array array) {
+  Operand view;
+  view.name = name;
+  const py::dtype dtype = array.dtype();
+  switch (dtype.num()) {
+    case kFloat32: view.dtype = DType::float32; break;
+    case kFloat64: view.dtype = DType::float64; break;
+    case kFloat16: view.dtype = DType::float16; break;
+    default:
+      if (!is_bfloat16(dtype)) type_error(name, kExpected, "dtype " + std::string(py::str(dtype)), cast_advice(dtype));
+      view.dtype = DType::bfloat16;
+  }
+  view.swapped = dtype.byteorder() == '>';
+  view.data = static_cast<const char*>(array.data());
+  view.shape.assign(array.shape(), array.shape() + array.ndim());
+  view.strides.assign(array.strides(), array.strides() + array.ndim());
+  view.owner = std::move(array);
+  return view;
+}
+
+py::object numpy(const char* attribute) { return py::module_::import("numpy").attr(attribute); }
+
+bool is_sequence_of_numbers(py::handle object) {
+  return PySequence_Check(object.ptr()) && !PyUnicode_Check(object.ptr()) && !PyBytes_Check(object.ptr()) &&
+         !PyObject_CheckBuffer(object.ptr()) && !PyObject_HasAttrString(object.ptr(), "__array__") &&
+         !PyObject_HasAttrString(object.ptr(), "__array_interface__");
+}
+
+// The dtype object that a sequence beside `operand` takes: bfloat16 through DLPack has none in NumPy, float32 holds it.
+py::object dtype_beside(const Operand* operand) {
+  if (!operand) return py::dtype("float64");
+  if (py::isinstance<py::array>(operand->owner)) return py::object(operand->owner.attr("dtype"));
+  return py::dtype(operand->dtype == DType::float64 ? "float64" : operand->dtype == DType::float16 ? "float16" : "float32");
+}
+
+py::array array_from(const char* name, py::handle object, const Operand* beside) {
+  try {
+    if (is_sequence_of_numbers(object)) {
+      // Without a dtype first: strings and objects must not become numbers because a dtype was asked for.
+      const py::array as_is = numpy("asarray")(object);
+      const char kind = as_is.dtype().kind();
+      if (as_is.size() > 0 && kind != 'f' && kind != 'i' && kind != 'u' && !is_bfloat16(as_is.dtype()))
+        type_error(name, "a sequence of real numbers", "a " + type_text(object) + " that NumPy reads as dtype " + std::string(py::str(as_is.dtype())));
+      return as_is.attr("astype")(dtype_beside(beside));
+    }
+    return numpy("asarray")(object);
+  } catch (py::error_already_set& error) {
+    if (!error.matches(PyExc_ValueError) && !error.matches(PyExc_TypeError)) throw;
+    value_error(name, "a rectangular array or sequence of numbers", "a " + type_text(object) + " that NumPy refuses (" +
+                std::string(py::str(error.value())) + ")");
+  }
+}
+
+// A tensor as a NumPy array of float32 (float64), contiguous.
+py::array widened(const Operand& tensor) {
+  const bool doubles = tensor.dtype == DType::float64;
+  py::array result(py::dtype(doubles ? "float64" : "float32"), tensor.shape);
+  if (tensor.shape.empty() || tensor.size() == 0) return result;
+  const Rows rows = tensor.rows();
+  Buffer<char> temporary;
+  for (int64_t i = 0; i < rows.n_rows; ++i)
+    copy_row(table(), rows, i, 0, rows.width, RowLayout::wide,
+             static_cast<char*>(result.mutable_data()) + i * rows.width * (doubles ? 8 : 4), temporary);
+  return result;
+}
+
+bool is_list_like(py::handle object) {
+  return !py::isinstance<py::array>(object) && !speaks_dlpack(object) && is_sequence_of_numbers(object);
+}
+
+}  // namespace
+
+std::string dtype_text(DType dtype) {
+  switch (dtype) {
+    case DType::float64: return "float64";
+    case DType::float16: return "float16";
+    case DType::bfloat16: return "bfloat16";
+    default: return "float32";
+  }
+}
+
+int64_t Operand::size() const {
+  int64_t n = 1;
+  for (const int64_t s : shape) n *= s;
+  return n;
+}
+
+std::pair<const char*, const char*> Operand::extent() const {
+  if (size() == 0) return {data, data};
+  const char *first = data, *last = data + item_size(dtype);
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    const ptrdiff_t reach = (shape[axis] - 1) * strides[axis];
+    (reach < 0 ? first : last) += reach;
+  }
+  return {first, last};
+}
+
+Rows Operand::rows() const {
+  Rows rows;
+  rows.data = data;
+  rows.dtype = dtype;
+  rows.swapped = swapped;
+  rows.width = shape.back();
+  rows.element_stride = strides.back();
+  rows.n_rows = 1;
+  bool single = true;
+  for (size_t axis = shape.size() - 1; axis-- > 0;) {
+    if (shape[axis] != 1) {
+      if (rows.n_rows <= 1) rows.row_stride = strides[axis];
+      else single = single && strides[axis] == rows.row_stride * rows.n_rows;
+    }
+    rows.n_rows *= shape[axis];
+  }
+  if (!single && rows.n_rows > 0) {
+    rows.offsets.assign(1, 0);
+    for (size_t axis = 0; axis + 1 < shape.size(); ++axis) {
+      std::vector<ptrdiff_t> finer;
+      finer.reserve(rows.offsets.size() * static_cast<size_t>(shape[axis]));
+      for (const ptrdiff_t offset : rows.offsets)
+        for (int64_t i = 0; i < shape[axis]; ++i) finer.push_back(offset + i * strides[axis]);
+      rows.offsets = std::move(finer);
+    }
+  }
+  return rows;
+}
+
+Operand operand(const char* name, py::handle object, const Operand* beside) {
+  if (py::isinstance<py::array>(object)) return from_array(name, py::reinterpret_borrow<py::array>(object));
+  if (object.is_none()) type_error(name, kExpected, "None");
+  if (speaks_dlpack(object)) return operand_from_dlpack(name, object);
+  return from_array(name, array_from(name, object, beside));
+}
+
+Head head_operands(py::handle hidden, py::handle weight) {
+  Head head;
+  if (is_list_like(hidden) && !is_list_like(weight)) {
+    head.weight = operand("weight", weight);
+    head.hidden = operand("hidden", hidden, &head.weight);
+  } else {
+    head.hidden = operand("hidden", hidden);
+    head.weight = operand("weight", weight, is_list_like(hidden) ? nullptr : &head.hidden);
+  }
+  const Operand &h = head.hidden, &w = head.weight;
+  if (h.shape.empty())
+    value_error("hidden", "shape (..., D) with D as in weight of shape " + shape_text(w.shape), "shape ()", "a single state has shape (D,)");
+  if (w.shape.size() != 2)
+    value_error("weight", "shape (V, D) with D = " + std::to_string(h.shape.back()) + " as in hidden of shape " + shape_text(h.shape),
+                "shape " + shape_text(w.shape));
+  if (w.shape[1] != h.shape.back())
+    value_error("weight", "shape (V, D) with D = " + std::to_string(h.shape.back()) + " as in hidden of shape " + shape_text(h.shape),
+                "shape " + shape_text(w.shape),
+                w.shape[0] == h.shape.back() ? "a matrix stored as (D, V) is passed as its transpose, weight.T" : "");
+  const bool wide_hidden = h.dtype == DType::float64, wide_weight = w.dtype == DType::float64;
+  if (wide_hidden != wide_weight) {
+    const Operand& narrow = wide_hidden ? w : h;
+    type_error(narrow.name, "float64 beside the float64 " + std::string(wide_hidden ? "hidden" : "weight"), dtype_text(narrow.dtype),
+               "cast " + std::string(wide_hidden ? "hidden" : "weight") + " with .astype(numpy.float32), or " + narrow.name +
+                   " with .astype(numpy.float64)");
+  }
+  return head;
+}
+
+Operand row_operand(const char* name, const char* shape, py::handle object) {
+  Operand view = operand(name, object);
+  if (view.shape.empty()) value_error(name, std::string("shape ") + shape, "shape ()", "a single row has one axis");
+  return view;
+}
+
+py::array vector_operand(const char* name, const char* shape, py::handle object, int64_t length, const std::string& length_source,
+                         bool doubles) {
+  if (object.is_none()) return py::array();
+  const py::array array = !py::isinstance<py::array>(object) && speaks_dlpack(object)
+                              ? widened(operand_from_dlpack(name, object))
+                              : array_from(name, object, nullptr);
+  const py::dtype dtype = array.dtype();
+  const char kind = dtype.kind();
+  if (kind != 'f' && kind != 'i' && kind != 'u' && !is_bfloat16(dtype))
+    type_error(name, "real numbers", "dtype " + std::string(py::str(dtype)));
+  if (array.ndim() != 1 || array.shape(0) != length)
+    value_error(name, std::string("shape ") + shape + " with " + length_source,
+                "shape " + shape_text(std::vector<int64_t>(array.shape(), array.shape() + array.ndim())));
+  return numpy("ascontiguousarray")(array, py::dtype(doubles ? "float64" : "float32"));
+}
+
+std::vector<int64_t> leading(const std::vector<int64_t>& shape) { return {shape.begin(), shape.end() - 1}; }
+
+std::vector<int64_t> with_last(const std::vector<int64_t>& shape, int64_t last) {
+  std::vector<int64_t> result = leading(shape);
+  result.push_back(last);
+  return result;
+}
+
+}  // namespace lmhead

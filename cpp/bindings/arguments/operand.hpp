@@ -1,0 +1,52 @@
+// Array arguments as views: NumPy arrays, CPU tensors through DLPack, Python sequences. Nothing is converted silently.
+// It knows Python objects; what comes out of it knows none.
+#pragma once
+
+#include <memory>
+
+#include "bindings/arguments/errors.hpp"
+#include "core/rows.hpp"
+
+namespace lmhead {
+
+struct Operand {
+  std::string name;  // of the argument
+  py::object owner;  // keeps `data` alive: the array, or the DLPack capsule
+  const char* data = nullptr;
+  DType dtype = DType::float32;
+  bool swapped = false;
+  std::vector<int64_t> shape;
+  std::vector<ptrdiff_t> strides;  // bytes
+
+  int64_t size() const;
+  // First and one-past-last byte that an element may touch; equal for an empty array.
+  std::pair<const char*, const char*> extent() const;
+  // Leading axes as rows of the last axis; ndim >= 1.
+  Rows rows() const;
+};
+
+std::string dtype_text(DType dtype);
+
+// One floating array. A sequence takes `beside`'s dtype, float64 where that is null.
+Operand operand(const char* name, py::handle object, const Operand* beside = nullptr);
+
+// hidden (..., D) and weight (V, D): shapes agree, dtypes are a pair of the dtype table.
+struct Head {
+  Operand hidden, weight;
+  bool doubles() const { return weight.dtype == DType::float64; }
+  int64_t vocabulary() const { return weight.shape[0]; }
+};
+Head head_operands(py::handle hidden, py::handle weight);
+
+// logits (..., V) or x (..., D): at least one axis.
+Operand row_operand(const char* name, const char* shape, py::handle object);
+
+// A small vector of any real dtype, (length,), as contiguous float32 or float64; None is a null array.
+py::array vector_operand(const char* name, const char* shape, py::handle object, int64_t length, const std::string& length_source,
+                         bool doubles);
+
+// The shape without its last axis, and with another one.
+std::vector<int64_t> leading(const std::vector<int64_t>& shape);
+std::vector<int64_t> with_last(const std::vector<int64_t>& shape, int64_t last);
+
+}  // namespace lmhead

@@ -1,0 +1,77 @@
+#include "bindings/arguments/options.hpp"
+
+#include <cmath>
+
+#include "core/parallel.hpp"
+
+namespace lmhead {
+namespace {
+
+double real_option(const char* name, py::handle object, const char* expected) {
+  if (PyFloat_CheckExact(object.ptr())) return PyFloat_AS_DOUBLE(object.ptr());
+  const bool number = PyFloat_Check(object.ptr()) || PyIndex_Check(object.ptr()) || PyObject_HasAttrString(object.ptr(), "__float__");
+  if (!number || PyBool_Check(object.ptr()) || PyUnicode_Check(object.ptr()) ||
+      (py::isinstance<py::array>(object) && py::reinterpret_borrow<py::array>(object).ndim() > 0))
+    type_error(name, expected, type_text(object));
+  const double x = PyFloat_AsDouble(object.ptr());
+  if (x == -1 && PyErr_Occurred()) {
+    PyErr_Clear();
+    value_error(name, expected, std::string(py::repr(object)));
+  }
+  return x;
+}
+
+}  // namespace
+
+int64_t integer_option(const char* name, py::handle object, int64_t least, int64_t most, const std::string& range) {
+  if (PyBool_Check(object.ptr()) || !PyIndex_Check(object.ptr()) ||
+      (py::isinstance<py::array>(object) && py::reinterpret_borrow<py::array>(object).ndim() > 0))
+    type_error(name, range, type_text(object));
+  const py::object index = py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr()));
+  if (!index) {
+    PyErr_Clear();
+    type_error(name, range, type_text(object));
+  }
+  int overflow = 0;
+  const long long x = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+  if (overflow != 0 || x < least || x > most) value_error(name, range, std::string(py::str(index)));
+  return x;
+}
+
+double temperature_option(py::handle object) {
+  const char* expected = "a finite number > 0";
+  const double t = real_option("temperature", object, expected);
+  if (!(t > 0) || std::isinf(t)) value_error("temperature", expected, number_text(t), t == 0 ? "the limit at 0 is the argmax" : "");
+  return t;
+}
+
+double softcap_option(py::handle object) {
+  if (object.is_none()) return 0;
+  const char* expected = "None or a finite number > 0";
+  const double c = real_option("softcap", object, expected);
+  if (!(c > 0) || std::isinf(c)) value_error("softcap", expected, number_text(c), c == 0 ? "None applies no cap" : "");
+  return c;
+}
+
+double scale_option(py::handle object) {
+  if (object.is_none()) return 1;
+  const char* expected = "None or a finite number";
+  const double s = real_option("scale", object, expected);
+  if (!std::isfinite(s)) value_error("scale", expected, number_text(s));
+  return s;
+}
+
+double eps_option(py::handle object) {
+  const char* expected = "a finite number >= 0";
+  const double eps = real_option("eps", object, expected);
+  if (!(eps >= 0) || std::isinf(eps)) value_error("eps", expected, number_text(eps));
+  return eps;
+}
+
+int threads_option(py::handle object) {
+  if (object.is_none()) return default_threads();
+  static const std::string range = "None or an integer from 1 to " + std::to_string(kMaxThreads);
+  return static_cast<int>(integer_option("threads", object, 1, kMaxThreads, range));
+}
+
+}  // namespace lmhead

@@ -1,0 +1,17 @@
+// Numbers as arguments: k, temperature, softcap, scale, eps, threads.
+#pragma once
+
+#include "bindings/arguments/errors.hpp"
+
+namespace lmhead {
+
+// An integer from `least` to `most`; `range` says so in words. Booleans and floats are refused.
+int64_t integer_option(const char* name, py::handle object, int64_t least, int64_t most, const std::string& range);
+
+double temperature_option(py::handle object);  // > 0, finite
+double softcap_option(py::handle object);      // None: 0; else > 0, finite
+double scale_option(py::handle object);        // None: 1; else finite
+double eps_option(py::handle object);          // >= 0, finite
+int threads_option(py::handle object);         // None: the default
+
+}  // namespace lmhead

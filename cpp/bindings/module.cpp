@@ -1,0 +1,11 @@
+// Registers the topics. Arguments arrive positionally from python/lmhead_native, which holds signatures and docstrings.
+#include "bindings/topics.hpp"
+
+PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
+  lmhead::bind_runtime(m);  // first: it chooses the kernel table, or fails the import
+  lmhead::bind_logits(m);
+  lmhead::bind_top_k(m);
+  lmhead::bind_softmax(m);
+  lmhead::bind_norm(m);
+  lmhead::bind_roofs(m);
+}

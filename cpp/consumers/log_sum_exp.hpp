@@ -1,0 +1,34 @@
+// The log-sum-exp of a row from its blocks, as (max, rest); and what follows from it.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+
+#include "core/log1p.hpp"
+#include "kernels/table.hpp"
+
+namespace lmhead {
+
+// 1 / temperature as a finite positive number: (x - max) times it stays 0 for the maximum and -inf for -inf, however extreme
+// the temperature.
+template <class T>
+T inverse_temperature_of(double temperature) {
+  const double inverse = 1 / temperature;
+  if (!(inverse < double(std::numeric_limits<T>::max()))) return std::numeric_limits<T>::max();
+  return std::max(static_cast<T>(inverse), std::numeric_limits<T>::denorm_min());
+}
+
+template <class T>
+bool is_finite_sum(const BlockSum<T>& sum) { return sum.max - sum.max == T(0); }
+
+// log(1 + rest): what log-softmax subtracts beside the maximum.
+template <class T>
+T log_sum_of(const BlockSum<T>& sum) { return static_cast<T>(log1p_of(double(sum.rest))); }
+
+template <class T>
+T log_sum_exp_of(const BlockSum<T>& sum, double temperature) {
+  if (!is_finite_sum(sum)) return sum.max;
+  return static_cast<T>(double(sum.max) / temperature + log1p_of(double(sum.rest)));
+}
+
+}  // namespace lmhead

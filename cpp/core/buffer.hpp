@@ -1,0 +1,51 @@
+// Scratch memory: on the heap, aligned to a cache line, uninitialised, gone with its owner.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <new>
+
+namespace lmhead {
+
+constexpr size_t kCacheLine = 64;
+
+constexpr int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+constexpr int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
+
+template <class T>
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(int64_t count) : data_(allocate(count)), count_(count) {}
+  T* get() const { return data_.get(); }
+  T& operator[](int64_t i) const { return data_.get()[i]; }
+  // At least `count` elements, contents lost.
+  T* reserve(int64_t count) {
+    if (count > count_) {
+      data_.reset();
+      data_.reset(allocate(count));
+      count_ = count;
+    }
+    return data_.get();
+  }
+
+ private:
+  static_assert(std::is_trivially_destructible<T>::value, "elements are never destroyed one by one");
+  struct Free { void operator()(T* p) const { std::free(p); } };
+  static T* allocate(int64_t count) {
+    if (count <= 0) return nullptr;
+    if (static_cast<uint64_t>(count) > static_cast<uint64_t>(std::numeric_limits<ptrdiff_t>::max()) / sizeof(T) - 1) throw std::bad_alloc();
+    const size_t bytes = static_cast<size_t>(round_up(static_cast<int64_t>(static_cast<size_t>(count) * sizeof(T)), kCacheLine));
+    void* p = std::aligned_alloc(kCacheLine, bytes);
+    if (!p) throw std::bad_alloc();
+    return static_cast<T*>(p);
+  }
+  std::unique_ptr<T, Free> data_;
+  int64_t count_ = 0;
+};
+
+}  // namespace lmhead

@@ -1,0 +1,46 @@
+// Running one function on several threads. The rest of the package sees workers and task numbers, never a thread library.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <type_traits>
+
+namespace lmhead {
+
+constexpr int kMaxThreads = 1024;
+
+// "openmp", "threads" or "serial": how workers are made in this build.
+const char* parallel_backend();
+// What omp_get_max_threads(), the affinity mask and the cgroup's CPU quota leave; at least 1.
+int available_threads();
+// The default of a call without `threads`: LMHEAD_NUM_THREADS, else available_threads(); set_default_threads changes it.
+int default_threads();
+void set_default_threads(int threads);
+
+// Calls run(context, worker) for worker = 0 .. threads - 1 at once and returns when all have. The first exception
+// thrown by a worker is thrown again here. In a forked child, where the thread pool of the parent is gone, the
+// workers run one after the other.
+void run_workers(int threads, void (*run)(void* context, int worker), void* context);
+
+template <class Run>
+void run_workers(int threads, Run&& run) {
+  using Bare = std::remove_reference_t<Run>;
+  run_workers(threads, [](void* context, int worker) { (*static_cast<Bare*>(context))(worker); },
+              const_cast<void*>(static_cast<const void*>(&run)));
+}
+
+// Tasks 0 .. n - 1, each done once, handed out in order; `run(worker, task)`. A worker sees its tasks in ascending order.
+template <class Run>
+void run_tasks(int threads, int64_t n_tasks, Run&& run) {
+  if (threads > n_tasks) threads = n_tasks > 0 ? static_cast<int>(n_tasks) : 1;
+  if (threads <= 1) {
+    for (int64_t task = 0; task < n_tasks; ++task) run(0, task);
+    return;
+  }
+  std::atomic<int64_t> next{0};
+  run_workers(threads, [&](int worker) {
+    for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < n_tasks;) run(worker, task);
+  });
+}
+
+}  // namespace lmhead

@@ -1,0 +1,136 @@
+#include "core/projection.hpp"
+
+#include <algorithm>
+
+namespace lmhead {
+namespace {
+
+// From so many hidden rows on, widening half-precision weights once into scratch is cheaper than in every tile.
+constexpr int64_t kRowsWorthWidening = 16;
+
+// Up to so many hidden rows a (D, V) weight is read with lanes along the ids, a pass over the block for each row; more
+// rows are worth transposing the block once.
+constexpr int64_t kRowsByColumns = 2;
+
+// Packed rows of a row-stored weight: what fits in a quarter of a 1 MiB L2 beside the hidden rows.
+constexpr int64_t kPackedBytes = 256 * 1024;
+// Packed rows of a (D, V) weight: a whole block of ids, so that memory is read in runs of 1 KiB, up to this size.
+constexpr int64_t kPackedColumnsBytes = 8 * 1024 * 1024;
+
+// Elements beyond the width that keep rows of a power-of-two width out of one set of the first-level cache.
+constexpr int64_t kRowPadding = 16;
+
+}  // namespace
+
+Projection::Projection(const KernelTable& table, const Rows& hidden, const Rows& weight)
+    : table_(table), hidden_(hidden), weight_(weight) {
+  const bool both_bf16 = hidden.dtype == DType::bfloat16 && weight.dtype == DType::bfloat16;
+  const bool doubles = weight.dtype == DType::float64;
+  columns_contiguous_ = !weight.swapped && !weight.contiguous() && weight.offsets.empty() &&
+                        (weight.row_stride == item_size(weight.dtype) || weight.n_rows <= 1);
+  const bool has_dot = table.project[static_cast<int>(RowKind::bf16_dot)] != nullptr;
+  const bool widening_pays = item_size(weight.dtype) == 2 && hidden.n_rows >= kRowsWorthWidening && !(both_bf16 && has_dot);
+  path_ = columns_contiguous_ && hidden.n_rows <= kRowsByColumns ? WeightPath::columns
+          : weight.contiguous() && !widening_pays                ? WeightPath::direct
+                                                                 : WeightPath::packed;
+  const bool dot = both_bf16 && has_dot && path_ != WeightPath::columns;
+  layout_ = dot ? RowLayout::stored : both_bf16 ? RowLayout::bf16_pairs : RowLayout::wide;
+  kind_ = doubles                             ? RowKind::f64
+          : dot                               ? RowKind::bf16_dot
+          : path_ == WeightPath::packed       ? RowKind::f32
+          : both_bf16                         ? RowKind::bf16_pairs
+          : weight.dtype == DType::bfloat16   ? RowKind::bf16
+          : weight.dtype == DType::float16    ? RowKind::f16
+                                              : RowKind::f32;
+  const int64_t width = hidden.width;
+  const bool pairs_packed = path_ == WeightPath::packed && layout_ == RowLayout::bf16_pairs;
+  kernel_width_ = pairs_packed ? round_up(width, 32) : width;
+  hidden_stride_ = (round_up(width, 32) + kRowPadding) * layout_item_size(layout_, hidden.dtype);
+  packed_stride_ = (round_up(width, 32) + kRowPadding) * layout_item_size(layout_, weight.dtype);
+}
+
+void Projection::prepare_row(int64_t row, void* to, Buffer<char>& temporary) const {
+  const ptrdiff_t item = layout_item_size(layout_, hidden_.dtype);
+  copy_row(table_, hidden_, row, 0, hidden_.width, layout_, to, temporary);
+  const int64_t written = layout_ == RowLayout::bf16_pairs ? round_up(hidden_.width, 32) : hidden_.width;
+  std::memset(static_cast<char*>(to) + written * item, 0, static_cast<size_t>(hidden_stride_ - written * item));
+}
+
+void Projection::project_rows(const void* prepared, int64_t n_rows, const void* const* weight_rows, int64_t n_ids, void* out,
+                              ptrdiff_t out_stride) const {
+  table_.project[static_cast<int>(kind_)]({prepared, hidden_stride_, n_rows, weight_rows, n_ids, kernel_width_, out, out_stride});
+}
+
+void Projection::project_columns(const void* prepared, int64_t n_rows, int64_t first_id, int64_t n_ids, void* out,
+                                 ptrdiff_t out_stride, ProjectionScratch& scratch) const {
+  const ptrdiff_t item = kind_ == RowKind::f64 ? 8 : 4;
+  void* sums = scratch.sums.reserve(16 * n_ids * item);
+  for (int64_t r = 0; r < n_rows; ++r)
+    table_.project_columns[static_cast<int>(kind_)]({static_cast<const char*>(prepared) + r * hidden_stride_, weight_.row(first_id),
+                                                     weight_.element_stride, n_ids, weight_.width, sums,
+                                                     static_cast<char*>(out) + r * out_stride * item});
+}
+
+// A block of a (D, V) weight, transposed by 16 elements of the width at a time: one cache line of every packed row.
+void Projection::pack_columns(int64_t first_id, int64_t n_ids, ProjectionScratch& scratch) const {
+  constexpr int64_t depth = 32;
+  const ptrdiff_t stored = item_size(weight_.dtype);
+  const RowLayout wide = layout_ == RowLayout::stored ? RowLayout::stored : RowLayout::wide;
+  const ptrdiff_t item = layout_item_size(layout_, weight_.dtype);
+  char* lines = scratch.temporary.reserve(depth * n_ids * item);
+  char* packed = scratch.packed.get();
+  const auto transpose = [&](auto zero, int64_t d, int64_t deep) {
+    using U = decltype(zero);
+    const U* from = reinterpret_cast<const U*>(lines);
+    const bool pairs = layout_ == RowLayout::bf16_pairs;
+    const int64_t filled = pairs ? depth : deep;
+    for (int64_t i = 0; i < n_ids; ++i) {
+      U* to = reinterpret_cast<U*>(packed + i * packed_stride_) + d;
+      for (int64_t j = 0; j < filled; ++j) {
+        const int64_t at = !pairs ? j : j < 16 ? 2 * j + 1 : 2 * (j - 16);
+        to[j] = at < deep ? from[at * n_ids + i] : U(0);
+      }
+    }
+  };
+  for (int64_t d = 0; d < weight_.width; d += depth) {
+    const int64_t deep = std::min(depth, weight_.width - d);
+    for (int64_t j = 0; j < deep; ++j)
+      convert_run(table_, weight_.data + first_id * stored + (d + j) * weight_.element_stride, n_ids, weight_.dtype, wide,
+                  lines + j * n_ids * item);
+    if (item == 8) transpose(double(0), d, deep);
+    else if (item == 4) transpose(float(0), d, deep);
+    else transpose(uint16_t(0), d, deep);
+  }
+}
+
+int64_t Projection::ids_per_pack() const {
+  const int64_t most = (columns_contiguous_ ? kPackedColumnsBytes : kPackedBytes) / packed_stride_;
+  return std::max<int64_t>(12, std::min<int64_t>(kBlockIds, most / 12 * 12));  // 12: whole register tiles of every ISA
+}
+
+void Projection::pack(int64_t first_id, int64_t n_ids, ProjectionScratch& scratch) const {
+  char* packed = scratch.packed.reserve(n_ids * packed_stride_);
+  if (columns_contiguous_) return pack_columns(first_id, n_ids, scratch);
+  for (int64_t i = 0; i < n_ids; ++i)
+    copy_row(table_, weight_, first_id + i, 0, weight_.width, layout_, packed + i * packed_stride_, scratch.temporary);
+}
+
+void Projection::project(const void* prepared, int64_t n_rows, int64_t first_id, int64_t n_ids, void* out, ptrdiff_t out_stride,
+                         ProjectionScratch& scratch) const {
+  if (path_ == WeightPath::columns) return project_columns(prepared, n_rows, first_id, n_ids, out, out_stride, scratch);
+  const void** rows = scratch.pointers.reserve(n_ids);
+  if (path_ == WeightPath::direct) {
+    for (int64_t i = 0; i < n_ids; ++i) rows[i] = weight_.row(first_id + i);
+    return project_rows(prepared, n_rows, rows, n_ids, out, out_stride);
+  }
+  const ptrdiff_t item = kind_ == RowKind::f64 ? 8 : 4;
+  const int64_t step = ids_per_pack();
+  for (int64_t id = 0; id < n_ids; id += step) {
+    const int64_t count = std::min(step, n_ids - id);
+    pack(first_id + id, count, scratch);
+    for (int64_t i = 0; i < count; ++i) rows[i] = scratch.packed.get() + i * packed_stride_;
+    project_rows(prepared, n_rows, rows, count, static_cast<char*>(out) + id * item, out_stride);
+  }
+}
+
+}  // namespace lmhead

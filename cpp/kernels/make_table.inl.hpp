@@ -1,0 +1,50 @@
+// Every kernel of one ISA in one table. An ISA's translation unit includes its vocabulary and then this file.
+#pragma once
+
+#include "kernels/adjust.inl.hpp"
+#include "kernels/log_sum_exp.inl.hpp"
+#include "kernels/project.inl.hpp"
+#include "kernels/project_columns.inl.hpp"
+#include "kernels/roofs.inl.hpp"
+#include "kernels/select.inl.hpp"
+#include "kernels/softmax.inl.hpp"
+#include "kernels/table.hpp"
+#include "kernels/widen.inl.hpp"
+
+namespace lmhead {
+namespace {
+
+template <class T>
+constexpr RowKernels<T> make_row_kernels() {
+  return {adjust_row<T>, block_sum<T>, merge_sums<T>, scale_exps<T>, shift_logits<T>, select_above<T>};
+}
+
+constexpr KernelTable make_table(const char* isa) {
+  return {
+      isa,
+      {project<PlainRow<float>>, project<F16Row>, project<Bf16Row>, project<Bf16PairRow>,
+#ifdef __AVX512BF16__
+       project<Bf16DotRow>,
+#else
+       nullptr,
+#endif
+       project<PlainRow<double>>},
+      {project_columns<PlainRow<float>>, project_columns<F16Row>, project_columns<Bf16Row>, project_columns<Bf16PairRow>,
+       nullptr, project_columns<PlainRow<double>>},
+      make_row_kernels<float>(),
+      make_row_kernels<double>(),
+      widen_f16,
+      widen_bf16,
+      widen_bf16_pairs,
+      read_all,
+      multiply_f32,
+#ifdef __AVX512BF16__
+      multiply_bf16,
+#else
+      nullptr,
+#endif
+  };
+}
+
+}  // namespace
+}  // namespace lmhead

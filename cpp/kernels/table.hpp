@@ -1,0 +1,105 @@
+// What crosses from portable code into an ISA: plain structs of pointers and sizes, and one table of functions a table.
+// A call is microseconds of work on one tile; nothing here is called per element.
+// It knows the signatures; it refuses to know which table is in use and who calls.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lmhead {
+
+// How the rows of a weight are stored where a kernel reads them, and what the hidden rows beside them look like.
+enum class RowKind : int {
+  f32,         // float32 rows, hidden float32
+  f16,         // float16 rows widened on load, hidden float32
+  bf16,        // bfloat16 rows widened on load, hidden float32
+  bf16_pairs,  // bfloat16 rows, hidden bfloat16 prepared as float32 [16 odd | 16 even] per 32 elements
+  bf16_dot,    // bfloat16 rows, hidden bfloat16 as it is; `vdpbf16ps`
+  f64,         // float64 rows, hidden float64
+};
+constexpr int kRowKinds = 6;
+
+// Ids per block over which every reduction along the vocabulary is defined, counted from id 0.
+constexpr int64_t kBlockIds = 256;
+
+// Logits of `n_rows` prepared hidden rows against `n_ids` weight rows: out[i * out_stride + j] = <hidden_i, weight_j>.
+// Hidden rows are contiguous, zero-padded to a multiple of 32 elements, `hidden_stride` bytes apart.
+struct ProjectTile {
+  const void* hidden;
+  ptrdiff_t hidden_stride;
+  int64_t n_rows;
+  const void* const* weight_rows;  // [n_ids], contiguous along D, any alignment
+  int64_t n_ids;
+  int64_t width;                   // D
+  void* out;                       // float32, or float64 for RowKind::f64
+  ptrdiff_t out_stride;            // elements
+};
+
+// The same for a weight whose ids are contiguous (stored as (D, V)) and one hidden row; `sums` holds 16 * n_ids elements.
+struct ProjectColumns {
+  const void* hidden;
+  const char* weight;         // element (id 0, d 0)
+  ptrdiff_t width_stride;     // bytes from d to d + 1
+  int64_t n_ids;
+  int64_t width;
+  void* sums;
+  void* out;
+};
+
+// One logit after another becomes what the model means by it: + bias, softcap * tanh(z / softcap), * scale.
+struct AdjustRow {
+  void* logits;
+  const void* bias;  // null, or one per id
+  int64_t n;
+  double softcap;    // 0: none
+  double scale;      // 1: none
+};
+
+// Log-sum-exp of one block of ids: its maximum, and sum of exp((x - max) / temperature) without the maximum's own 1.
+// A block that holds NaN, or whose maximum is infinite, has rest 0 and tells everything by `max`.
+template <class T>
+struct BlockSum {
+  T max;
+  T rest;
+};
+
+template <class T>
+struct Candidate {
+  T value;
+  int64_t id;
+};
+
+template <class T>
+struct RowKernels {
+  void (*adjust)(const AdjustRow&);
+  // exps: null, or [n] values exp((x - max) / temperature) of the block.
+  BlockSum<T> (*block_sum)(const T* logits, int64_t n, T inverse_temperature, T* exps);
+  // Blocks in id order to one row; factors: null, or [n_blocks] values exp((block max - row max) / temperature).
+  BlockSum<T> (*merge_sums)(const BlockSum<T>* blocks, int64_t n_blocks, T inverse_temperature, T* factors);
+  // out[i] = exps[i] * factors[i / kBlockIds] * normaliser
+  void (*scale_exps)(const T* exps, const T* factors, T normaliser, int64_t n, T* out, bool streaming);
+  // out[i] = (logits[i] - max) * inverse_temperature - log_sum
+  void (*shift_logits)(const T* logits, T max, T inverse_temperature, T log_sum, int64_t n, T* out, bool streaming);
+  // Appends what is greater than `threshold` or NaN, in id order; returns the number appended.
+  int64_t (*select)(const T* logits, int64_t n, int64_t first_id, T threshold, Candidate<T>* out);
+};
+
+struct KernelTable {
+  const char* isa;
+  void (*project[kRowKinds])(const ProjectTile&);  // null where the ISA has no such instruction
+  void (*project_columns[kRowKinds])(const ProjectColumns&);
+  RowKernels<float> f32;
+  RowKernels<double> f64;
+  void (*widen_f16)(const uint16_t* in, int64_t n, float* out);
+  void (*widen_bf16)(const uint16_t* in, int64_t n, float* out);
+  void (*widen_bf16_pairs)(const uint16_t* in, int64_t n, float* out);  // writes whole groups of 32, zero-padded
+  double (*read_all)(const void* data, int64_t bytes, int streams);     // a load-only pass; bytes read
+  double (*multiply_f32)(int64_t rounds);                               // flops issued by a loop of independent FMAs
+  double (*multiply_bf16)(int64_t rounds);                              // null without `vdpbf16ps`
+};
+
+template <class T> const RowKernels<T>& row_kernels(const KernelTable& table);
+template <> inline const RowKernels<float>& row_kernels<float>(const KernelTable& table) { return table.f32; }
+template <> inline const RowKernels<double>& row_kernels<double>(const KernelTable& table) { return table.f64; }
+
+}  // namespace lmhead

@@ -1,0 +1,29 @@
+// The public operations. Arguments have been checked: shapes agree, dtypes fit, nothing overlaps.
+#pragma once
+
+#include "consumers/top_k.hpp"
+#include "core/rows.hpp"
+#include "core/target.hpp"
+
+namespace lmhead {
+
+// bias, softcap, scale as the caller gave them; bias holds (V,) of the result's type or is null.
+struct HeadOptions {
+  const void* bias = nullptr;
+  double softcap = 0;  // 0: none
+  double scale = 1;
+};
+
+void logits(const Rows& hidden, const Rows& weight, const HeadOptions& options, const Target& out, int threads);
+void logits_top_k(const Rows& hidden, const Rows& weight, const HeadOptions& options, const TopKTarget& out, int threads);
+void top_k(const Rows& logits, const TopKTarget& out, int threads);
+
+void softmax(const Rows& logits, double temperature, const Target& out, int threads);
+void log_softmax(const Rows& logits, double temperature, const Target& out, int threads);
+void log_sum_exp(const Rows& logits, double temperature, const Target& out, int threads);
+
+// gain and bias: null, or (D,) of float64.
+void layer_norm(const Rows& x, const double* gain, const double* bias, double eps, const Target& out, int threads);
+void rms_norm(const Rows& x, const double* gain, double eps, const Target& out, int threads);
+
+}  // namespace lmhead

@@ -1,0 +1,175 @@
+// The vocabulary on 256-bit registers (AVX2, FMA, F16C: every x86-64-v3 CPU).
+// It knows instructions; it refuses to know any kernel. Each operation has the meaning simd/scalar.hpp gives it.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lmhead {
+namespace {
+
+using VF = __m256;
+using VD = __m256d;
+using MF = __m256;
+using MD = __m256d;
+
+constexpr bool kHasDotBf16 = false;
+// An accumulator of 16 canonical lanes is two ymm: 3 x 2 x 2 = 12 accumulators + 2 weight vectors + 1 hidden vector = 15
+// of 16 registers, and 5 loads for 6 FMAs in each half.
+constexpr int kTileRows = 3, kTileIds = 2, kTileIdsOneRow = 4;
+
+// Lanes below n: all ones. A window into 8 ones followed by 8 zeros.
+alignas(64) constexpr int32_t kWindow32[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+alignas(64) constexpr int64_t kWindow64[8] = {-1, -1, -1, -1, 0, 0, 0, 0};
+inline __m256i low8(ptrdiff_t n) {
+  const ptrdiff_t k = n > 8 ? 8 : n < 0 ? 0 : n;
+  return _mm256_loadu_si256((const __m256i*)(kWindow32 + 8 - k));
+}
+inline __m256i low4(ptrdiff_t n) {
+  const ptrdiff_t k = n > 4 ? 4 : n < 0 ? 0 : n;
+  return _mm256_loadu_si256((const __m256i*)(kWindow64 + 4 - k));
+}
+
+inline VF load(const float* p) { return _mm256_loadu_ps(p); }
+inline VD load(const double* p) { return _mm256_loadu_pd(p); }
+inline VF load_first(const float* p, ptrdiff_t n, float fill) {
+  const __m256i m = low8(n);
+  return _mm256_blendv_ps(_mm256_set1_ps(fill), _mm256_maskload_ps(p, m), _mm256_castsi256_ps(m));
+}
+inline VD load_first(const double* p, ptrdiff_t n, double fill) {
+  const __m256i m = low4(n);
+  return _mm256_blendv_pd(_mm256_set1_pd(fill), _mm256_maskload_pd(p, m), _mm256_castsi256_pd(m));
+}
+inline void store(float* p, VF x) { _mm256_storeu_ps(p, x); }
+inline void store(double* p, VD x) { _mm256_storeu_pd(p, x); }
+inline void store_first(float* p, ptrdiff_t n, VF x) { _mm256_maskstore_ps(p, low8(n), x); }
+inline void store_first(double* p, ptrdiff_t n, VD x) { _mm256_maskstore_pd(p, low4(n), x); }
+inline void stream(float* p, VF x) { _mm256_stream_ps(p, x); }
+inline void stream(double* p, VD x) { _mm256_stream_pd(p, x); }
+inline void stream_fence() { _mm_sfence(); }
+
+inline VF broadcast(float x) { return _mm256_set1_ps(x); }
+inline VD broadcast(double x) { return _mm256_set1_pd(x); }
+
+inline VF add(VF a, VF b) { return _mm256_add_ps(a, b); }
+inline VD add(VD a, VD b) { return _mm256_add_pd(a, b); }
+inline VF sub(VF a, VF b) { return _mm256_sub_ps(a, b); }
+inline VD sub(VD a, VD b) { return _mm256_sub_pd(a, b); }
+inline VF mul(VF a, VF b) { return _mm256_mul_ps(a, b); }
+inline VD mul(VD a, VD b) { return _mm256_mul_pd(a, b); }
+inline VF div(VF a, VF b) { return _mm256_div_ps(a, b); }
+inline VD div(VD a, VD b) { return _mm256_div_pd(a, b); }
+inline VF mul_add(VF a, VF b, VF c) { return _mm256_fmadd_ps(a, b, c); }
+inline VD mul_add(VD a, VD b, VD c) { return _mm256_fmadd_pd(a, b, c); }
+inline VF max(VF a, VF b) { return _mm256_max_ps(a, b); }
+inline VD max(VD a, VD b) { return _mm256_max_pd(a, b); }
+inline VF min(VF a, VF b) { return _mm256_min_ps(a, b); }
+inline VD min(VD a, VD b) { return _mm256_min_pd(a, b); }
+inline VF abs(VF a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+inline VD abs(VD a) { return _mm256_andnot_pd(_mm256_set1_pd(-0.0), a); }
+inline VF copy_sign(VF magnitude, VF sign) {
+  return _mm256_or_ps(magnitude, _mm256_and_ps(sign, _mm256_set1_ps(-0.0f)));
+}
+inline VD copy_sign(VD magnitude, VD sign) {
+  return _mm256_or_pd(magnitude, _mm256_and_pd(sign, _mm256_set1_pd(-0.0)));
+}
+
+inline MF greater_equal(VF a, VF b) { return _mm256_cmp_ps(a, b, _CMP_GE_OQ); }
+inline MD greater_equal(VD a, VD b) { return _mm256_cmp_pd(a, b, _CMP_GE_OQ); }
+inline MF not_less_equal(VF a, VF b) { return _mm256_cmp_ps(a, b, _CMP_NLE_UQ); }
+inline MD not_less_equal(VD a, VD b) { return _mm256_cmp_pd(a, b, _CMP_NLE_UQ); }
+inline MF unordered(VF a, VF b) { return _mm256_cmp_ps(a, b, _CMP_UNORD_Q); }
+inline MD unordered(VD a, VD b) { return _mm256_cmp_pd(a, b, _CMP_UNORD_Q); }
+inline MF equal(VF a, VF b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
+inline MD equal(VD a, VD b) { return _mm256_cmp_pd(a, b, _CMP_EQ_OQ); }
+inline VF select(MF m, VF yes, VF no) { return _mm256_blendv_ps(no, yes, m); }
+inline VD select(MD m, VD yes, VD no) { return _mm256_blendv_pd(no, yes, m); }
+inline MF either(MF a, MF b) { return _mm256_or_ps(a, b); }
+inline MD either(MD a, MD b) { return _mm256_or_pd(a, b); }
+inline uint32_t mask_bits(MF m) { return static_cast<uint32_t>(_mm256_movemask_ps(m)); }
+inline uint32_t mask_bits(MD m) { return static_cast<uint32_t>(_mm256_movemask_pd(m)); }
+inline MF first_lanes(ptrdiff_t n, const float*) { return _mm256_castsi256_ps(low8(n)); }
+inline MD first_lanes(ptrdiff_t n, const double*) { return _mm256_castsi256_pd(low4(n)); }
+
+inline VF table_exp2(VF magic_sum, const int32_t* table) {
+  const __m256i n = _mm256_castps_si256(magic_sum);
+  const __m256i low = _mm256_permutevar8x32_epi32(_mm256_loadu_si256((const __m256i*)table), n);
+  const __m256i high = _mm256_permutevar8x32_epi32(_mm256_loadu_si256((const __m256i*)(table + 8)), n);
+  const __m256i bit3 = _mm256_slli_epi32(n, 28);  // bit 3 of the index becomes the sign that blendv looks at
+  const __m256 entry = _mm256_blendv_ps(_mm256_castsi256_ps(low), _mm256_castsi256_ps(high), _mm256_castsi256_ps(bit3));
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(n, 19), _mm256_castps_si256(entry)));
+}
+inline VF exponent_exp2(VF magic_sum) {
+  const __m256i shifted = _mm256_slli_epi32(_mm256_castps_si256(magic_sum), 23);
+  return _mm256_castsi256_ps(_mm256_add_epi32(shifted, _mm256_set1_epi32(0x3f800000)));
+}
+inline VD exponent_exp2(VD magic_sum) {
+  const __m256i shifted = _mm256_slli_epi64(_mm256_castpd_si256(magic_sum), 52);
+  return _mm256_castsi256_pd(_mm256_add_epi64(shifted, _mm256_set1_epi64x(0x3ff0000000000000ll)));
+}
+
+// The canonical tree below the step "8 apart", which adds the two registers of a 16-lane accumulator.
+inline float reduce_add4(__m128 x) {
+  x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+}
+inline float reduce_add(VF a) { return reduce_add4(_mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1))); }
+inline double reduce_add(VD a) {
+  const __m128d q = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(q, _mm_unpackhi_pd(q, q)));
+}
+inline float reduce_max(VF a) {
+  __m128 q = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  q = _mm_max_ps(q, _mm_movehl_ps(q, q));
+  return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
+}
+inline double reduce_max(VD a) {
+  const __m128d q = _mm_max_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
+  return _mm_cvtsd_f64(_mm_max_sd(q, _mm_unpackhi_pd(q, q)));
+}
+
+// The first n of `count` 16-bit values through a small buffer: there is no 16-bit masked load before AVX-512.
+template <int count>
+inline void copy_first_u16(const uint16_t* p, ptrdiff_t n, uint16_t* buffer) {
+  for (int i = 0; i < count; ++i) buffer[i] = 0;
+  for (ptrdiff_t i = 0; i < count && i < n; ++i) __builtin_memcpy(buffer + i, p + i, 2);
+}
+inline VF load_bf16(const uint16_t* p) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p)), 16));
+}
+inline VF load_bf16_first(const uint16_t* p, ptrdiff_t n) {
+  uint16_t buffer[8];
+  copy_first_u16<8>(p, n, buffer);
+  return load_bf16(buffer);
+}
+inline VF load_f16(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)); }
+inline VF load_f16_first(const uint16_t* p, ptrdiff_t n) {
+  uint16_t buffer[8];
+  copy_first_u16<8>(p, n, buffer);
+  return load_f16(buffer);
+}
+inline VF load_bf16_odd(const uint16_t* p) {
+  const __m256i pairs = _mm256_loadu_si256((const __m256i*)p);
+  return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(int32_t(0xffff0000))));
+}
+inline VF load_bf16_even(const uint16_t* p) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256((const __m256i*)p), 16));
+}
+inline VF load_bf16_odd_first(const uint16_t* p, ptrdiff_t n) {
+  uint16_t buffer[16];
+  copy_first_u16<16>(p, n, buffer);
+  return load_bf16_odd(buffer);
+}
+inline VF load_bf16_even_first(const uint16_t* p, ptrdiff_t n) {
+  uint16_t buffer[16];
+  copy_first_u16<16>(p, n, buffer);
+  return load_bf16_even(buffer);
+}
+
+template <class V> inline void keep_in_register(V& x) { __asm__("" : "+x"(x)); }
+inline void prefetch_l2(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
+
+}  // namespace
+}  // namespace lmhead

@@ -1,0 +1,188 @@
+// The vocabulary on 512-bit registers (AVX-512 F, BW, DQ, VL; BF16 where the translation unit is compiled with it).
+// It knows instructions; it refuses to know any kernel. Each operation has the meaning simd/scalar.hpp gives it.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lmhead {
+namespace {
+
+using VF = __m512;
+using VD = __m512d;
+using MF = __mmask16;
+using MD = __mmask8;
+
+// 4 x 6 = 24 accumulators + 6 weight vectors + 1 hidden vector = 31 of 32 registers; 24 chains hide the FMA latency of
+// 4 cycles at 1 per cycle six times over, and a step needs 10 loads for 24 FMAs.
+constexpr int kTileRows = 4, kTileIds = 6, kTileIdsOneRow = 6;
+
+inline VF load(const float* p) { return _mm512_loadu_ps(p); }
+inline VD load(const double* p) { return _mm512_loadu_pd(p); }
+inline __mmask16 low16(ptrdiff_t n) { return n >= 16 ? 0xffff : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1u); }
+inline __mmask8 low8(ptrdiff_t n) { return n >= 8 ? 0xff : n <= 0 ? 0 : static_cast<__mmask8>((1u << n) - 1u); }
+inline VF load_first(const float* p, ptrdiff_t n, float fill) { return _mm512_mask_loadu_ps(_mm512_set1_ps(fill), low16(n), p); }
+inline VD load_first(const double* p, ptrdiff_t n, double fill) { return _mm512_mask_loadu_pd(_mm512_set1_pd(fill), low8(n), p); }
+inline void store(float* p, VF x) { _mm512_storeu_ps(p, x); }
+inline void store(double* p, VD x) { _mm512_storeu_pd(p, x); }
+inline void store_first(float* p, ptrdiff_t n, VF x) { _mm512_mask_storeu_ps(p, low16(n), x); }
+inline void store_first(double* p, ptrdiff_t n, VD x) { _mm512_mask_storeu_pd(p, low8(n), x); }
+inline void stream(float* p, VF x) { _mm512_stream_ps(p, x); }
+inline void stream(double* p, VD x) { _mm512_stream_pd(p, x); }
+inline void stream_fence() { _mm_sfence(); }
+
+inline VF broadcast(float x) { return _mm512_set1_ps(x); }
+inline VD broadcast(double x) { return _mm512_set1_pd(x); }
+
+inline VF add(VF a, VF b) { return _mm512_add_ps(a, b); }
+inline VD add(VD a, VD b) { return _mm512_add_pd(a, b); }
+inline VF sub(VF a, VF b) { return _mm512_sub_ps(a, b); }
+inline VD sub(VD a, VD b) { return _mm512_sub_pd(a, b); }
+inline VF mul(VF a, VF b) { return _mm512_mul_ps(a, b); }
+inline VD mul(VD a, VD b) { return _mm512_mul_pd(a, b); }
+inline VF div(VF a, VF b) { return _mm512_div_ps(a, b); }
+inline VD div(VD a, VD b) { return _mm512_div_pd(a, b); }
+inline VF mul_add(VF a, VF b, VF c) { return _mm512_fmadd_ps(a, b, c); }
+inline VD mul_add(VD a, VD b, VD c) { return _mm512_fmadd_pd(a, b, c); }
+inline VF max(VF a, VF b) { return _mm512_max_ps(a, b); }
+inline VD max(VD a, VD b) { return _mm512_max_pd(a, b); }
+inline VF min(VF a, VF b) { return _mm512_min_ps(a, b); }
+inline VD min(VD a, VD b) { return _mm512_min_pd(a, b); }
+inline VF abs(VF a) { return _mm512_abs_ps(a); }
+inline VD abs(VD a) { return _mm512_abs_pd(a); }
+inline VF copy_sign(VF magnitude, VF sign) {
+  return _mm512_or_ps(magnitude, _mm512_and_ps(sign, _mm512_set1_ps(-0.0f)));
+}
+inline VD copy_sign(VD magnitude, VD sign) {
+  return _mm512_or_pd(magnitude, _mm512_and_pd(sign, _mm512_set1_pd(-0.0)));
+}
+
+inline MF greater_equal(VF a, VF b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
+inline MD greater_equal(VD a, VD b) { return _mm512_cmp_pd_mask(a, b, _CMP_GE_OQ); }
+inline MF not_less_equal(VF a, VF b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ); }
+inline MD not_less_equal(VD a, VD b) { return _mm512_cmp_pd_mask(a, b, _CMP_NLE_UQ); }
+inline MF unordered(VF a, VF b) { return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q); }
+inline MD unordered(VD a, VD b) { return _mm512_cmp_pd_mask(a, b, _CMP_UNORD_Q); }
+inline MF equal(VF a, VF b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+inline MD equal(VD a, VD b) { return _mm512_cmp_pd_mask(a, b, _CMP_EQ_OQ); }
+inline VF select(__mmask16 m, VF yes, VF no) { return _mm512_mask_mov_ps(no, m, yes); }
+inline VD select(__mmask8 m, VD yes, VD no) { return _mm512_mask_mov_pd(no, m, yes); }
+inline MF either(MF a, MF b) { return static_cast<MF>(a | b); }
+inline MD either(MD a, MD b) { return static_cast<MD>(a | b); }
+inline uint32_t mask_bits(MF m) { return m; }
+inline uint32_t mask_bits(MD m) { return m; }
+inline MF first_lanes(ptrdiff_t n, const float*) { return low16(n); }
+inline MD first_lanes(ptrdiff_t n, const double*) { return low8(n); }
+
+inline VF table_exp2(VF magic_sum, const int32_t* table) {
+  const __m512i n = _mm512_castps_si512(magic_sum);
+  const __m512i entry = _mm512_permutexvar_epi32(n, _mm512_loadu_si512(table));  // looks at the low 4 bits only
+  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(n, 19), entry));
+}
+inline VF exponent_exp2(VF magic_sum) {
+  const __m512i shifted = _mm512_slli_epi32(_mm512_castps_si512(magic_sum), 23);
+  return _mm512_castsi512_ps(_mm512_add_epi32(shifted, _mm512_set1_epi32(0x3f800000)));
+}
+inline VD exponent_exp2(VD magic_sum) {
+  const __m512i shifted = _mm512_slli_epi64(_mm512_castpd_si512(magic_sum), 52);
+  return _mm512_castsi512_pd(_mm512_add_epi64(shifted, _mm512_set1_epi64(0x3ff0000000000000ll)));
+}
+
+// The canonical tree: lanes 8 apart, then 4, 2 and 1 apart.
+inline float reduce_add4(__m128 x) {
+  x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+}
+inline float reduce_add(VF a) {
+  const __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+  return reduce_add4(_mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1)));
+}
+inline double reduce_add(VD a) {
+  const __m256d h = _mm256_add_pd(_mm512_castpd512_pd256(a), _mm512_extractf64x4_pd(a, 1));
+  const __m128d q = _mm_add_pd(_mm256_castpd256_pd128(h), _mm256_extractf128_pd(h, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(q, _mm_unpackhi_pd(q, q)));
+}
+inline float reduce_max(VF a) {
+  const __m256 h = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+  __m128 q = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+  q = _mm_max_ps(q, _mm_movehl_ps(q, q));
+  return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
+}
+inline double reduce_max(VD a) {
+  const __m256d h = _mm256_max_pd(_mm512_castpd512_pd256(a), _mm512_extractf64x4_pd(a, 1));
+  const __m128d q = _mm_max_pd(_mm256_castpd256_pd128(h), _mm256_extractf128_pd(h, 1));
+  return _mm_cvtsd_f64(_mm_max_sd(q, _mm_unpackhi_pd(q, q)));
+}
+
+inline VF load_bf16(const uint16_t* p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p)), 16));
+}
+inline VF load_bf16_first(const uint16_t* p, ptrdiff_t n) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(low16(n), p)), 16));
+}
+inline VF load_f16(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
+inline VF load_f16_first(const uint16_t* p, ptrdiff_t n) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(low16(n), p)); }
+
+inline __m512i load_u16x32_first(const uint16_t* p, ptrdiff_t n) {
+  const __mmask32 m = n >= 32 ? 0xffffffffu : n <= 0 ? 0u : (1u << n) - 1u;
+  return _mm512_maskz_loadu_epi16(m, p);
+}
+inline VF odd_of(__m512i pairs) { return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(int32_t(0xffff0000)))); }
+inline VF even_of(__m512i pairs) { return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)); }
+inline VF load_bf16_odd(const uint16_t* p) { return odd_of(_mm512_loadu_si512(p)); }
+inline VF load_bf16_even(const uint16_t* p) { return even_of(_mm512_loadu_si512(p)); }
+inline VF load_bf16_odd_first(const uint16_t* p, ptrdiff_t n) { return odd_of(load_u16x32_first(p, n)); }
+inline VF load_bf16_even_first(const uint16_t* p, ptrdiff_t n) { return even_of(load_u16x32_first(p, n)); }
+
+#ifdef __AVX512BF16__
+constexpr bool kHasDotBf16 = true;
+inline __m512i load_pairs(const uint16_t* p) { return _mm512_loadu_si512(p); }
+inline VF dot_bf16(VF sum, __m512i a, __m512i b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
+#else
+constexpr bool kHasDotBf16 = false;
+#endif
+
+// GCC folds a load into every FMA that uses it; this keeps one load and one register (Zen 4 loads one zmm a cycle).
+template <class V> inline void keep_in_register(V& x) { __asm__("" : "+v"(x)); }
+inline void prefetch_l2(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
+
+// Sums of 16 accumulators at once by transposing adds: 30 shuffles and 15 adds, the canonical tree in every lane.
+// a[4 * e + j] ends in lane 4 * j + e.
+inline VF pair_apart8(VF a, VF b) {
+  return add(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+}
+inline VF pair_apart4(VF a, VF b) {
+  return add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+}
+inline VF quad_lanes(const VF* a) { return pair_apart4(pair_apart8(a[0], a[1]), pair_apart8(a[2], a[3])); }
+inline VF pair_apart2(VF a, VF b) {
+  const __m512d x = _mm512_castps_pd(a), y = _mm512_castps_pd(b);
+  return add(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+}
+inline VF pair_apart1(VF a, VF b) { return add(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd)); }
+
+// sums[m][n] of a full 4 x 6 tile of accumulators acc[m * 6 + n], written to rows of `out`.
+constexpr bool kHasTileReduce = true;
+inline void tile_reduce(const VF* acc, float* out, ptrdiff_t out_stride) {
+  VF quads[6];
+  for (int n = 0; n < 6; ++n) {
+    const VF column[4] = {acc[n], acc[6 + n], acc[12 + n], acc[18 + n]};
+    quads[n] = quad_lanes(column);
+  }
+  const VF left = pair_apart1(pair_apart2(quads[0], quads[1]), pair_apart2(quads[2], quads[3]));
+  const VF last = pair_apart2(quads[4], quads[5]);
+  const VF right = pair_apart1(last, last);
+  _mm_storeu_ps(out, _mm512_castps512_ps128(left));
+  _mm_storeu_ps(out + out_stride, _mm512_extractf32x4_ps(left, 1));
+  _mm_storeu_ps(out + 2 * out_stride, _mm512_extractf32x4_ps(left, 2));
+  _mm_storeu_ps(out + 3 * out_stride, _mm512_extractf32x4_ps(left, 3));
+  _mm_storel_pi((__m64*)(out + 4), _mm512_castps512_ps128(right));
+  _mm_storel_pi((__m64*)(out + out_stride + 4), _mm512_extractf32x4_ps(right, 1));
+  _mm_storel_pi((__m64*)(out + 2 * out_stride + 4), _mm512_extractf32x4_ps(right, 2));
+  _mm_storel_pi((__m64*)(out + 3 * out_stride + 4), _mm512_extractf32x4_ps(right, 3));
+}
+
+}  // namespace
+}  // namespace lmhead

@@ -1,0 +1,121 @@
+// The vocabulary on one lane: what every ISA must compute, in plain C++. Slow, portable, and the definition of the others.
+// It knows no kernel; it refuses to know any instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lmhead {
+namespace {
+
+using VF = float;      // native vector of float32
+using VD = double;     // native vector of float64
+using MF = bool;       // mask over VF
+using MD = bool;       // mask over VD; the same type, so overloads on masks take the vector too
+
+constexpr bool kHasDotBf16 = false;
+// 1 x 1: nothing to keep in registers, one accumulator per canonical lane is already 16 chains.
+constexpr int kTileRows = 1, kTileIds = 1, kTileIdsOneRow = 1;
+
+inline uint32_t bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }
+inline float from_bits(uint32_t u) { return __builtin_bit_cast(float, u); }
+inline uint64_t bits_of(double x) { return __builtin_bit_cast(uint64_t, x); }
+inline double from_bits(uint64_t u) { return __builtin_bit_cast(double, u); }
+
+inline VF load(const float* p) { float x; __builtin_memcpy(&x, p, 4); return x; }
+inline VD load(const double* p) { double x; __builtin_memcpy(&x, p, 8); return x; }
+inline VF load_first(const float* p, ptrdiff_t n, float fill) { return n > 0 ? load(p) : fill; }
+inline VD load_first(const double* p, ptrdiff_t n, double fill) { return n > 0 ? load(p) : fill; }
+inline void store(float* p, VF x) { __builtin_memcpy(p, &x, 4); }
+inline void store(double* p, VD x) { __builtin_memcpy(p, &x, 8); }
+inline void store_first(float* p, ptrdiff_t n, VF x) { if (n > 0) store(p, x); }
+inline void store_first(double* p, ptrdiff_t n, VD x) { if (n > 0) store(p, x); }
+inline void stream(float* p, VF x) { store(p, x); }
+inline void stream(double* p, VD x) { store(p, x); }
+inline void stream_fence() {}
+
+inline VF broadcast(float x) { return x; }
+inline VD broadcast(double x) { return x; }
+
+inline VF add(VF a, VF b) { return a + b; }
+inline VD add(VD a, VD b) { return a + b; }
+inline VF sub(VF a, VF b) { return a - b; }
+inline VD sub(VD a, VD b) { return a - b; }
+inline VF mul(VF a, VF b) { return a * b; }
+inline VD mul(VD a, VD b) { return a * b; }
+inline VF div(VF a, VF b) { return a / b; }
+inline VD div(VD a, VD b) { return a / b; }
+inline VF mul_add(VF a, VF b, VF c) { return __builtin_fmaf(a, b, c); }
+inline VD mul_add(VD a, VD b, VD c) { return __builtin_fma(a, b, c); }
+// As `maxps` does: the second operand where the two are unordered or equal.
+inline VF max(VF a, VF b) { return a > b ? a : b; }
+inline VD max(VD a, VD b) { return a > b ? a : b; }
+inline VF min(VF a, VF b) { return a < b ? a : b; }
+inline VD min(VD a, VD b) { return a < b ? a : b; }
+inline VF abs(VF a) { return from_bits(bits_of(a) & 0x7fffffffu); }
+inline VD abs(VD a) { return from_bits(bits_of(a) & uint64_t(0x7fffffffffffffff)); }
+inline VF copy_sign(VF magnitude, VF sign) { return from_bits(bits_of(magnitude) | (bits_of(sign) & 0x80000000u)); }
+inline VD copy_sign(VD magnitude, VD sign) {
+  return from_bits(bits_of(magnitude) | (bits_of(sign) & uint64_t(0x8000000000000000)));
+}
+
+inline bool greater_equal(VF a, VF b) { return a >= b; }
+inline bool greater_equal(VD a, VD b) { return a >= b; }
+inline bool not_less_equal(VF a, VF b) { return !(a <= b); }
+inline bool not_less_equal(VD a, VD b) { return !(a <= b); }
+inline bool unordered(VF a, VF b) { return a != a || b != b; }
+inline bool unordered(VD a, VD b) { return a != a || b != b; }
+inline bool equal(VF a, VF b) { return a == b; }
+inline bool equal(VD a, VD b) { return a == b; }
+inline VF select(bool m, VF yes, VF no) { return m ? yes : no; }
+inline VD select(bool m, VD yes, VD no) { return m ? yes : no; }
+inline bool either(bool a, bool b) { return a || b; }
+inline uint32_t mask_bits(bool m) { return m; }
+inline bool first_lanes(ptrdiff_t n, const float*) { return n > 0; }
+inline bool first_lanes(ptrdiff_t n, const double*) { return n > 0; }
+
+// 2^(n / 16) from the mantissa bits of n + kMagic; kernels/exp.inl.hpp has the table.
+inline VF table_exp2(VF magic_sum, const int32_t* table) {
+  const uint32_t n = bits_of(magic_sum);
+  return from_bits((n << 19) + static_cast<uint32_t>(table[n & 15u]));
+}
+// 2^n, exactly, from the mantissa bits of n + magic.
+inline VF exponent_exp2(VF magic_sum) { return from_bits((bits_of(magic_sum) << 23) + 0x3f800000u); }
+inline VD exponent_exp2(VD magic_sum) { return from_bits((bits_of(magic_sum) << 52) + uint64_t(0x3ff0000000000000)); }
+
+inline float reduce_add(VF a) { return a; }
+inline double reduce_add(VD a) { return a; }
+inline float reduce_max(VF a) { return a; }
+inline double reduce_max(VD a) { return a; }
+
+inline float widen_bf16_bits(uint16_t u) { return from_bits(static_cast<uint32_t>(u) << 16); }
+
+// float16 to float32, exact: subnormals by a float subtraction that the default rounding leaves exact.
+inline float widen_f16_bits(uint16_t u) {
+  const uint32_t sign = static_cast<uint32_t>(u & 0x8000u) << 16;
+  const uint32_t magnitude = u & 0x7fffu;
+  if (magnitude >= 0x7c00u) {  // inf keeps its mantissa 0, NaN becomes quiet as `vcvtph2ps` makes it
+    const uint32_t quiet = magnitude > 0x7c00u ? 0x00400000u : 0u;
+    return from_bits(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13) | quiet);
+  }
+  if (magnitude >= 0x0400u) return from_bits(sign | ((magnitude << 13) + ((127u - 15u) << 23)));
+  const float tiny = from_bits(0x38800000u | (magnitude << 13)) - from_bits(0x38800000u);  // 2^-14 * (1 + m) - 2^-14
+  return from_bits(sign | bits_of(tiny));
+}
+
+inline uint16_t load_u16(const uint16_t* p) { uint16_t x; __builtin_memcpy(&x, p, 2); return x; }
+inline VF load_bf16(const uint16_t* p) { return widen_bf16_bits(load_u16(p)); }
+inline VF load_bf16_first(const uint16_t* p, ptrdiff_t n) { return n > 0 ? load_bf16(p) : 0.0f; }
+inline VF load_f16(const uint16_t* p) { return widen_f16_bits(load_u16(p)); }
+inline VF load_f16_first(const uint16_t* p, ptrdiff_t n) { return n > 0 ? load_f16(p) : 0.0f; }
+// Two neighbours of a bfloat16 row per lane: the odd one and the even one.
+inline VF load_bf16_odd(const uint16_t* p) { return load_bf16(p + 1); }
+inline VF load_bf16_even(const uint16_t* p) { return load_bf16(p); }
+inline VF load_bf16_odd_first(const uint16_t* p, ptrdiff_t n) { return n > 1 ? load_bf16(p + 1) : 0.0f; }
+inline VF load_bf16_even_first(const uint16_t* p, ptrdiff_t n) { return n > 0 ? load_bf16(p) : 0.0f; }
+
+template <class V> inline void keep_in_register(V&) {}
+inline void prefetch_l2(const void*) {}
+
+}  // namespace
+}  // namespace lmhead

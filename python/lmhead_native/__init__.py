@@ -1,0 +1,53 @@
+"""The language-model head on CPU: from hidden states to logits, top-k lists and probabilities.
+
+>>> import numpy as np
+>>> import lmhead_native as native
+>>> hidden = np.ones(4, dtype=np.float32)
+>>> weight = np.eye(3, 4, dtype=np.float32)
+>>> native.logits_topk(hidden, weight, 2).indices
+array([0, 1])
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._core import __version__
+from ._logits import logits
+from ._norm import layer_norm, rms_norm
+from ._runtime import get_num_threads, isa, set_num_threads, show_config
+from ._softmax import log_softmax, logsumexp, softmax
+from ._top_k import TopK, logits_topk, topk
+
+if TYPE_CHECKING:
+    from . import reference as reference
+
+__all__ = [
+    "TopK",
+    "__version__",
+    "get_num_threads",
+    "isa",
+    "layer_norm",
+    "log_softmax",
+    "logits",
+    "logits_topk",
+    "logsumexp",
+    "reference",
+    "rms_norm",
+    "set_num_threads",
+    "show_config",
+    "softmax",
+    "topk",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "reference":  # plain NumPy, loaded by those who look at it
+        import importlib
+
+        return importlib.import_module(".reference", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

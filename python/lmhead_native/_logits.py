@@ -1,0 +1,70 @@
+"""``logits``: the projection of hidden states on the vocabulary."""
+
+from __future__ import annotations
+
+from . import _core
+from ._typing import Array, Result
+
+
+def logits(
+    hidden: Array,
+    weight: Array,
+    *,
+    bias: Array | None = None,
+    softcap: float | None = None,
+    scale: float | None = None,
+    out: Result | None = None,
+    threads: int | None = None,
+) -> Result:
+    """Logits of hidden states: ``scale * cap(hidden @ weight.T + bias)``.
+
+    Parameters
+    ----------
+    hidden : array_like, shape (..., D)
+        Hidden states after the final norm: float32, float16, bfloat16 (``ml_dtypes``, or a CPU tensor that speaks
+        DLPack) or float64.
+    weight : array_like, shape (V, D)
+        One row per token of the vocabulary, any of the same dtypes; float64 only together with float64. Any strides are
+        read in place: a matrix stored as (D, V) is passed as its transpose, a view.
+    bias : array_like, shape (V,), optional
+        Added to the products. Any real dtype.
+    softcap : float, optional
+        ``c > 0`` replaces each logit z by ``c * tanh(z / c)`` (Gemma 2), after the bias.
+    scale : float, optional
+        Finite factor, after the cap (Cohere's logit scale).
+    out : ndarray, shape (..., V), optional
+        Filled and returned. Exactly the result's shape and dtype, any strides, apart from the inputs in memory.
+    threads : int, optional
+        Threads of this call; by default `get_num_threads`.
+
+    Returns
+    -------
+    ndarray, shape (..., V)
+        float32, or float64 for float64 operands.
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit, softcap or scale out of range, an `out` of the wrong shape or that overlaps an input.
+    TypeError
+        Integer, boolean, complex or object operands; float64 beside a narrower dtype; an `out` of the wrong dtype.
+
+    See Also
+    --------
+    logits_topk : the best k without the (..., V) array.
+    reference.logits : the same in plain NumPy float64.
+
+    Notes
+    -----
+    Accumulation: operands are widened exactly; products and sums are float32 FMAs in 16 lanes (lane j takes the elements
+    j modulo 16) and one reduction tree, nothing is flushed to zero. bfloat16 with bfloat16 adds in pairs, the odd element
+    first, by ``vdpbf16ps`` where the CPU has it, which counts subnormals as 0. The error is at most
+    ``gamma(D / 16 + 4) * sum |h| |w|`` with ``gamma(n) = n u / (1 - n u)``, u = 2**-24.
+
+    Memory: the result, and scratch that grows with D (at most 256 prepared rows of D, or 4 MiB of them) but not with N or V.
+
+    Determinism: a row has the same bits whatever the batch, threads, strides, alignment and instruction set.
+
+    NaN and inf: as IEEE arithmetic gives them, in the logits they concern and nowhere else. D = 0 gives the bias alone.
+    """
+    return _core.logits(hidden, weight, bias, softcap, scale, out, threads)

@@ -1,0 +1,299 @@
+"""What `lmhead_native.reference` accepts, and how it hands a result back: dtypes, shapes, scalars, `out`.
+
+Knows every sentence that refuses an argument, how to read NumPy, DLPack and plain Python operands as float64, and how
+to round a result once. Refuses to know any formula.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Names, not dtype objects: bfloat16 is recognised without importing the package that defines it.
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+
+# Steps that the exact overlap test may take. Views that differ by one slice need a handful; a pair that needs more is
+# counted as overlapping, which errs on the side of not writing over an input. (NumPy's stubs know only -1 and 0.)
+OVERLAP_WORK: Any = 100_000
+
+
+class Operand(NamedTuple):
+    """One large argument: its values widened exactly, the name of its dtype, and the caller's memory."""
+
+    values: NDArray[np.float64]
+    dtype: str
+    memory: NDArray[Any]
+
+
+# ---- reading -------------------------------------------------------------------------------------------------------
+
+
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
+class _RelabelledCapsule:
+    """A DLPack producer that hands on a capsule once, as NumPy asks for one."""
+
+    def __init__(self, capsule: object) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **_: object) -> object:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+def _from_dlpack(argument: str, tensor: Any) -> tuple[NDArray[Any], str]:
+    """Return a view of a CPU tensor and its dtype's name; bfloat16, which NumPy lacks, comes as its uint16 bits."""
+    device = int(tensor.__dlpack_device__()[0])
+    if device != 1:  # kDLCPU
+        raise TypeError(
+            f"{argument}: expected a tensor on the CPU, got DLPack device type {device}; copy it to the CPU"
+        )
+    try:
+        capsule = tensor.__dlpack__()
+        # DLTensor: data pointer (8 bytes), device (2 x int32), ndim (int32), then the dtype as code, bits, lanes.
+        dtype = (ctypes.c_uint8 * 2).from_address(_capsule_pointer(capsule, b"dltensor") + 20)
+        is_bfloat16 = tuple(dtype) == (4, 16)  # kDLBfloat
+        if is_bfloat16:
+            dtype[0] = 1  # kDLUInt
+        array: NDArray[Any] = np.from_dlpack(cast(Any, _RelabelledCapsule(capsule)))
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise TypeError(
+            f"{argument}: expected a tensor that NumPy can view, got {type(tensor).__name__} ({error})"
+        ) from error
+    return array, "bfloat16" if is_bfloat16 else array.dtype.name
+
+
+class _Given(NamedTuple):
+    """An argument as it came: a Python sequence or number has a dtype of NumPy's choosing, not of its own."""
+
+    array: NDArray[Any]
+    dtype: str
+    is_sequence: bool
+
+
+def _read(argument: str, value: Any) -> _Given:
+    if not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "__dlpack__"):
+        return _Given(*_from_dlpack(argument, value), False)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{argument}: expected a rectangular array, got a ragged sequence ({error})") from error
+    return _Given(array, array.dtype.name, isinstance(value, (list, tuple, range, int, float)))
+
+
+def _is_real(given: _Given) -> bool:
+    return given.array.dtype.kind in "fiu" or given.dtype == "bfloat16"
+
+
+def _widen(given: _Given) -> NDArray[np.float64]:
+    array = given.array
+    if given.dtype == "bfloat16" and array.dtype == np.uint16:  # from DLPack
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    with np.errstate(all="ignore"):
+        return array.astype(np.float64)
+
+
+def _round_to(values: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
+    """Round float64 values once to what `dtype` can hold, to nearest, ties to even."""
+    with np.errstate(all="ignore"):
+        if dtype != "bfloat16":
+            return values.astype(dtype).astype(np.float64)
+        # 8 significant bits, smallest normal 2^-126, infinite from 2^128 on; frexp's mantissa is in [0.5, 1).
+        exponent = np.maximum(np.frexp(values)[1], -125) - 8
+        rounded = np.ldexp(np.rint(np.ldexp(values, -exponent)), exponent)
+        return np.where(np.abs(rounded) >= 2.0**128, np.copysign(np.inf, values), rounded)
+
+
+def _check_dtype(argument: str, given: _Given) -> None:
+    if not (_is_real(given) if given.is_sequence else given.dtype in FLOATS):
+        raise TypeError(
+            f"{argument}: expected dtype float32, float16, bfloat16 or float64, got {given.dtype}; "
+            f"cast it with {argument}.astype(numpy.float32)"
+        )
+
+
+def _operand(given: _Given, beside: _Given | None = None) -> Operand:
+    """Widen; a sequence first takes the dtype of the array beside it, float64 when alone."""
+    if not given.is_sequence:
+        return Operand(_widen(given), given.dtype, given.array)
+    dtype = "float64" if beside is None or beside.is_sequence else beside.dtype
+    return Operand(_round_to(_widen(given), dtype), dtype, given.array)
+
+
+def rows(argument: str, value: Any, axis: str) -> Operand:
+    """Read an argument of shape (..., axis): logits, or what a norm takes."""
+    given = _read(argument, value)
+    _check_dtype(argument, given)
+    if given.array.ndim == 0:
+        raise ValueError(f"{argument}: expected shape (..., {axis}) of at least one dimension, got shape ()")
+    return _operand(given)
+
+
+def hidden_and_weight(hidden: Any, weight: Any) -> tuple[Operand, Operand]:
+    """Read hidden (..., D) and weight (V, D): dtypes that go together, and one D."""
+    given_h, given_w = _read("hidden", hidden), _read("weight", weight)
+    _check_dtype("hidden", given_h)
+    _check_dtype("weight", given_w)
+    shape_h, shape_w = given_h.array.shape, given_w.array.shape
+    if not shape_h:
+        raise ValueError(f"hidden: expected shape (..., D) beside weight of shape {shape_w}, got shape ()")
+    if len(shape_w) != 2 or shape_w[1] != shape_h[-1]:
+        advice = "; pass weight.T" if len(shape_w) == 2 and shape_w[0] == shape_h[-1] else ""
+        raise ValueError(
+            f"weight: expected shape (V, D) with D = {shape_h[-1]} as in hidden of shape {shape_h}, "
+            f"got shape {shape_w}{advice}"
+        )
+    h, w = _operand(given_h, given_w), _operand(given_w, given_h)
+    if (h.dtype == "float64") != (w.dtype == "float64"):
+        wide, narrow = ("hidden", "weight") if h.dtype == "float64" else ("weight", "hidden")
+        expected = "float64" if wide == "hidden" else "float32, float16 or bfloat16"
+        raise TypeError(
+            f"weight: expected dtype {expected} as hidden is {h.dtype}, got {w.dtype}; "
+            f"cast with {wide}.astype(numpy.float32) or {narrow}.astype(numpy.float64)"
+        )
+    return h, w
+
+
+def vector(argument: str, value: Any, axis: str, size: int, origin: str) -> Operand | None:
+    """Read a small argument of shape (size,) and any real dtype; None stays None."""
+    if value is None:
+        return None
+    given = _read(argument, value)
+    if not _is_real(given):
+        raise TypeError(
+            f"{argument}: expected a real dtype, got {given.dtype}; cast it with {argument}.astype(numpy.float32)"
+        )
+    if given.array.shape != (size,):
+        raise ValueError(
+            f"{argument}: expected shape ({axis},) with {axis} = {size} as in {origin}, got shape {given.array.shape}"
+        )
+    return Operand(_widen(given), given.dtype, given.array)
+
+
+# ---- scalars -------------------------------------------------------------------------------------------------------
+
+
+def _real(argument: str, value: Any, condition: str, holds: Callable[[float], bool]) -> float:
+    kind = getattr(getattr(value, "dtype", None), "kind", "")  # NumPy would convert bool, complex and text
+    try:
+        if isinstance(value, (bool, str, bytes)) or kind in set("bcSUMmO") or getattr(value, "ndim", 0) != 0:
+            raise TypeError
+        number = float(value)
+    except OverflowError:  # an int beyond float64
+        number = np.inf
+    except (TypeError, ValueError):
+        raise TypeError(f"{argument}: expected a real number {condition}, got {value!r}") from None
+    if not (np.isfinite(number) and holds(number)):
+        raise ValueError(f"{argument}: expected a real number {condition}, got {value!r}")
+    return number
+
+
+def temperature_of(value: Any) -> float:
+    """Return a finite temperature above 0."""
+    return _real("temperature", value, "above 0 and finite", lambda t: t > 0)
+
+
+def softcap_of(value: Any) -> float | None:
+    """Return a finite cap above 0, or None."""
+    return None if value is None else _real("softcap", value, "above 0 and finite", lambda c: c > 0)
+
+
+def scale_of(value: Any) -> float | None:
+    """Return a finite factor, or None."""
+    return None if value is None else _real("scale", value, "that is finite", lambda s: True)
+
+
+def eps_of(value: Any) -> float:
+    """Return a finite epsilon, 0 or above."""
+    return _real("eps", value, "of at least 0 and finite", lambda e: e >= 0)
+
+
+def _integer(argument: str, value: Any, condition: str, holds: Callable[[int], bool]) -> int:
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{argument}: expected an integer {condition}, got {value!r}") from None
+    if not holds(number):
+        raise ValueError(f"{argument}: expected an integer {condition}, got {number}")
+    return number
+
+
+def k_of(value: Any, vocabulary: int) -> int:
+    """Return how many entries a list has: 0 to V."""
+    return _integer("k", value, f"from 0 to V = {vocabulary}", lambda k: 0 <= k <= vocabulary)
+
+
+def check_threads(value: Any) -> None:
+    """Refuse what is not a thread count; the reference itself runs on NumPy's."""
+    if value is not None:
+        _integer("threads", value, "of at least 1", lambda n: n >= 1)
+
+
+# ---- out -----------------------------------------------------------------------------------------------------------
+
+
+def result_dtype(*operands: Operand) -> np.dtype[Any]:
+    """float64 stays float64, everything narrower gives float32."""
+    return np.dtype(np.float64 if operands[0].dtype == "float64" else np.float32)
+
+
+def _overlap(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    try:
+        return np.shares_memory(a, b, max_work=OVERLAP_WORK)
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _same_memory(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    same_start: bool = a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
+    return same_start and (a.shape, a.strides, a.dtype) == (b.shape, b.strides, b.dtype)
+
+
+def check_out(
+    out: Any,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    inputs: Mapping[str, Operand | None],
+    in_place: str | None = None,
+) -> None:
+    """Refuse an `out` that cannot hold the result; `in_place` names the input whose very memory it may be."""
+    if out is None:
+        return
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out: expected a NumPy array, got {type(out).__name__}")
+    if out.dtype != dtype:
+        raise TypeError(f"out: expected dtype {dtype}, got {out.dtype}")
+    if out.shape != shape:
+        raise ValueError(f"out: expected shape {shape}, got shape {out.shape}")
+    if not out.flags.writeable:
+        raise ValueError("out: expected a writeable array, got a read-only one")
+    for name, given in inputs.items():
+        if given is None or not _overlap(out, given.memory):
+            continue
+        if name == in_place and _same_memory(out, given.memory):
+            continue
+        exactly = " or exactly its memory" if name == in_place else ""
+        raise ValueError(
+            f"out: expected memory apart from {name}{exactly}, got memory that overlaps it; pass another array"
+        )
+
+
+def deliver(result: NDArray[np.float64], dtype: np.dtype[Any], out: NDArray[Any] | None) -> NDArray[Any]:
+    """Round once to the result's dtype, into `out` if there is one."""
+    with np.errstate(all="ignore"):
+        if out is None:
+            return np.asarray(result, dtype=dtype)
+        out[...] = result
+        return out

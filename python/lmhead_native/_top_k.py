@@ -1,0 +1,114 @@
+"""``logits_topk`` and ``topk``: the k best tokens of a row."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from . import _core
+from ._typing import Array, Ids, Result
+
+
+class TopK(NamedTuple):
+    """The k best entries of each row, best first; unpacks into ``values, indices``.
+
+    Attributes
+    ----------
+    values : ndarray, shape (..., k)
+        Logits, float32 (float64 for float64 operands).
+    indices : ndarray of int64, shape (..., k)
+        Their ids.
+    """
+
+    values: Result
+    indices: Ids
+
+
+def logits_topk(
+    hidden: Array,
+    weight: Array,
+    k: int,
+    *,
+    bias: Array | None = None,
+    softcap: float | None = None,
+    scale: float | None = None,
+    threads: int | None = None,
+) -> TopK:
+    """The k greatest logits of each hidden state, without the (..., V) array of logits.
+
+    Parameters
+    ----------
+    hidden : array_like, shape (..., D)
+        Hidden states, as in `logits`.
+    weight : array_like, shape (V, D)
+        The head, as in `logits`.
+    k : int
+        0 <= k <= V.
+    bias, softcap, scale, threads
+        As in `logits`.
+
+    Returns
+    -------
+    TopK
+        ``values`` and ``indices`` of shape (..., k), best first.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `logits`; k negative or greater than V is a ``ValueError``, a k that is no integer a ``TypeError``.
+
+    See Also
+    --------
+    topk : the same of given logits.
+
+    Notes
+    -----
+    Accumulation: the very logits that `logits` gives, bit for bit.
+
+    Memory: for each row and thread a list of about ``2 k + 512`` candidates of 16 bytes, for at most a few hundred rows at
+    a time when V is large (65,536 when it is small), besides the scratch of `logits`.
+
+    Determinism: as `logits`. Equal logits (-0.0 equals +0.0) are listed by ascending id, so the list for k is the beginning
+    of the list for k + 1, for every thread count.
+
+    NaN and inf: NaN of either sign comes first, by ascending id, then +inf.
+    """
+    return TopK(*_core.logits_topk(hidden, weight, k, bias, softcap, scale, threads))
+
+
+def topk(logits: Array, k: int, *, threads: int | None = None) -> TopK:
+    """The k greatest logits of each row.
+
+    Parameters
+    ----------
+    logits : array_like, shape (..., V)
+        float32, float16, bfloat16 or float64; any strides.
+    k : int
+        0 <= k <= V; 0 gives shape (..., 0).
+    threads : int, optional
+        Threads of this call; by default `get_num_threads`.
+
+    Returns
+    -------
+    TopK
+        ``values`` (float32, or float64 for float64 logits) and ``indices`` of shape (..., k), best first.
+
+    Raises
+    ------
+    ValueError
+        A 0-d array, k negative or greater than V.
+    TypeError
+        Logits of another dtype, a k that is no integer.
+
+    See Also
+    --------
+    logits_topk : fused with the projection.
+
+    Notes
+    -----
+    Memory: a list of about ``2 k + 512`` candidates of 16 bytes for each thread.
+
+    Determinism: the same list for every thread count and instruction set. Ties (-0.0 equals +0.0): ascending id.
+
+    NaN and inf: NaN of either sign comes first, by ascending id, then +inf.
+    """
+    return TopK(*_core.topk(logits, k, threads))

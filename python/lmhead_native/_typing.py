@@ -1,0 +1,21 @@
+"""The types that signatures name."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+class SupportsDLPack(Protocol):
+    """A tensor in CPU memory that shares itself through DLPack, such as ``torch.Tensor``."""
+
+    def __dlpack__(self) -> Any: ...
+
+    def __dlpack_device__(self) -> tuple[Any, int]: ...
+
+
+Array: TypeAlias = ArrayLike | SupportsDLPack
+Result: TypeAlias = NDArray[Any]
+Ids: TypeAlias = NDArray[np.int64]

@@ -1,0 +1,336 @@
+"""The specification one can run: the public functions of `lmhead_native` in plain float64 NumPy.
+
+Knows the formulas, the order of operations and what happens to NaN, infinities, ties and empty axes. Refuses to know
+about speed, threads, tiles and instruction sets; the norms live in `_reference_norm`, argument checks in
+`_reference_checks`.
+
+Shared by every function here:
+
+- Operands are widened exactly to float64, computed in float64, and the result is rounded once: to float32 when the
+  operands are float32, float16 or bfloat16, not at all when they are float64.
+- Whole float64 copies of the operands are made, and the order of additions is NumPy's, so the last bits of a float64
+  result may depend on the NumPy build. The native functions make neither concession.
+- Inputs are never written. `out`, if given, is filled and returned; every check comes before the first write.
+- `threads` is checked and otherwise unused.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import _reference_checks as checks
+from ._reference_norm import layer_norm, rms_norm
+from ._top_k import TopK
+
+__all__ = ["layer_norm", "log_softmax", "logits", "logits_topk", "logsumexp", "rms_norm", "softmax", "topk"]
+
+
+def logits(
+    hidden: ArrayLike,
+    weight: ArrayLike,
+    *,
+    bias: ArrayLike | None = None,
+    softcap: float | None = None,
+    scale: float | None = None,
+    out: NDArray[Any] | None = None,
+    threads: int | None = None,
+) -> NDArray[Any]:
+    """Project hidden states onto the vocabulary: ``scale * cap(hidden @ weight.T + bias)``.
+
+    Parameters
+    ----------
+    hidden : array_like, shape (..., D)
+        Hidden states after the final norm: float32, float16, bfloat16 or float64.
+    weight : array_like, shape (V, D)
+        One row per token id. float64 goes with float64 only. A head stored as (D, V) is passed as its ``.T``.
+    bias : array_like, shape (V,), optional
+        Added first. Any real dtype.
+    softcap : float, optional
+        ``c`` in ``c * tanh(z / c)``, applied after the bias; above 0 and finite.
+    scale : float, optional
+        Finite factor, applied last.
+    out : ndarray, shape (..., V), optional
+        Filled and returned: the result's dtype, writeable, any strides, apart from every input in memory.
+    threads : int, optional
+        Checked, otherwise unused.
+
+    Returns
+    -------
+    ndarray, shape (..., V)
+        float64 for float64 operands, else float32.
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not match, a softcap or scale out of range, an `out` of another shape, read-only or overlapping.
+    TypeError
+        A dtype outside the table, float64 beside something narrower, an `out` of another dtype.
+
+    Notes
+    -----
+    Accumulation in float64. Memory: float64 copies of all operands and of the result. NaN and infinities follow IEEE
+    arithmetic within their own row (``0 * inf`` is NaN). D = 0 gives exactly the bias, 0 without one; N = 0 and V = 0
+    give empty results. Unlike ``vdpbf16ps``, bfloat16 subnormals count.
+
+    Source: the linear output layer with shared embeddings, Press and Wolf, "Using the output embedding to improve
+    language models", EACL 2017; the soft cap, Bello et al., "Neural combinatorial optimization with reinforcement
+    learning", 2016 (arXiv:1611.09940), section 4.1, as used by Gemma 2 (arXiv:2408.00118).
+    """
+    h, w = checks.hidden_and_weight(hidden, weight)
+    b = checks.vector("bias", bias, "V", w.memory.shape[0], f"weight of shape {w.memory.shape}")
+    cap, factor = checks.softcap_of(softcap), checks.scale_of(scale)
+    checks.check_threads(threads)
+    shape, dtype = (*h.memory.shape[:-1], w.memory.shape[0]), checks.result_dtype(h)
+    checks.check_out(out, shape, dtype, {"hidden": h, "weight": w, "bias": b})
+    with np.errstate(all="ignore"):
+        z = h.values @ w.values.T
+        if b is not None:
+            z = z + b.values
+        if cap is not None:
+            z = cap * np.tanh(z / cap)
+        if factor is not None:
+            z = z * factor
+    return checks.deliver(z, dtype, out)
+
+
+def logits_topk(
+    hidden: ArrayLike,
+    weight: ArrayLike,
+    k: int,
+    *,
+    bias: ArrayLike | None = None,
+    softcap: float | None = None,
+    scale: float | None = None,
+    threads: int | None = None,
+) -> TopK:
+    """Return the k largest logits of every hidden state: ``topk(logits(hidden, weight, ...), k)``.
+
+    Parameters
+    ----------
+    hidden, weight, bias, softcap, scale, threads
+        As in `logits`.
+    k : int
+        0 to V.
+
+    Returns
+    -------
+    TopK
+        ``values`` (..., k) of the logits' dtype and ``indices`` (..., k) int64, best first.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `logits` and `topk`.
+
+    Notes
+    -----
+    The logits are rounded to the result's dtype before they are compared, so two that round to the same value are a
+    tie and the lower index comes first. Memory: all N x V logits, which the native function never holds.
+    NaN, infinities and ties: as `topk`.
+    """
+    _, w = checks.hidden_and_weight(hidden, weight)
+    checks.k_of(k, w.memory.shape[0])
+    return topk(logits(hidden, weight, bias=bias, softcap=softcap, scale=scale, threads=threads), k)
+
+
+def topk(logits: ArrayLike, k: int, *, threads: int | None = None) -> TopK:
+    """Return the k largest entries of every row, best first.
+
+    Parameters
+    ----------
+    logits : array_like, shape (..., V)
+        float32, float16, bfloat16 or float64.
+    k : int
+        0 to V. NumPy integers are welcome; bool and float are not.
+    threads : int, optional
+        Checked, otherwise unused.
+
+    Returns
+    -------
+    TopK
+        ``values`` (..., k), float64 for float64 logits and else float32, and ``indices`` (..., k) int64.
+
+    Raises
+    ------
+    ValueError
+        Logits without an axis; k outside 0 to V.
+    TypeError
+        A dtype outside the table; k that is no integer.
+
+    Notes
+    -----
+    The order is total, so the list for k is a prefix of the list for k + 1: NaN first, of either sign, by index; then
+    descending values, +inf before all others; equal values by ascending index, with -0.0 equal to +0.0. Values are the
+    row's own, widened exactly. Memory: a few arrays of the logits' size, for a full sort.
+
+    Source: the order of NaN is that of ``numpy.sort`` read backwards, and of ``torch.topk``.
+    """
+    x = checks.rows("logits", logits, "V")
+    count = checks.k_of(k, x.memory.shape[-1])
+    checks.check_threads(threads)
+    is_nan = np.isnan(x.values)
+    # lexsort is stable, its last key is the primary one, and ascending: False (NaN) before True.
+    order = np.lexsort((np.where(is_nan, 0.0, -x.values), ~is_nan), axis=-1)[..., :count]
+    values = np.take_along_axis(x.values, order, axis=-1)
+    return TopK(checks.deliver(values, checks.result_dtype(x), None), order.astype(np.int64))
+
+
+class _LogSumExp(NamedTuple):
+    """log sum exp(x / T) of every row as (maximum, its first index, rest); axes of size 1 are kept.
+
+    ``rest`` is the sum of ``terms = exp((x - maximum) / T)`` without the maximum's own 1, so that nothing is lost when
+    it is tiny. A maximum that is not finite decides its row alone; NaN wins over both infinities.
+    """
+
+    maximum: NDArray[np.float64]
+    first: NDArray[np.int64]
+    rest: NDArray[np.float64]
+    terms: NDArray[np.float64]
+
+
+def _log_sum_exp(x: NDArray[np.float64], temperature: float) -> _LogSumExp:
+    first = np.argmax(x, axis=-1, keepdims=True)  # the first of equals; the first NaN if there is one
+    maximum = np.take_along_axis(x, first, axis=-1)
+    # Dividing the difference, not its two ends, neither overflows nor rounds away small gaps between large logits.
+    terms = np.exp((x - maximum) / temperature)
+    np.put_along_axis(terms, first, 0.0, axis=-1)
+    return _LogSumExp(maximum, first.astype(np.int64, copy=False), terms.sum(axis=-1, keepdims=True), terms)
+
+
+def softmax(
+    logits: ArrayLike, *, temperature: float = 1.0, out: NDArray[Any] | None = None, threads: int | None = None
+) -> NDArray[Any]:
+    """Return ``exp(x / T) / sum exp(x / T)`` over the last axis.
+
+    Parameters
+    ----------
+    logits : array_like, shape (..., V)
+        float32, float16, bfloat16 or float64.
+    temperature : float, default 1.0
+        T, above 0 and finite.
+    out : ndarray, shape (..., V), optional
+        Filled and returned: the result's dtype, writeable, any strides. It may be exactly the memory of `logits`.
+    threads : int, optional
+        Checked, otherwise unused.
+
+    Returns
+    -------
+    ndarray, shape (..., V)
+        float64 for float64 logits, else float32.
+
+    Raises
+    ------
+    ValueError
+        Logits without an axis; a temperature out of range; an `out` of another shape, read-only or partly overlapping.
+    TypeError
+        A dtype outside the table; an `out` of another dtype.
+
+    Notes
+    -----
+    Every term is ``exp((x - max) / T)``, at most 1; the maximum's own 1 is added to the others at the end. A row with
+    NaN or +inf, or of nothing but -inf, is NaN throughout, and no other row is touched; a single -inf gives 0. Tied
+    maxima share equally as T goes to 0. V = 0 gives (..., 0). Memory: a few float64 arrays of the logits' size.
+
+    Source: Blanchard, Higham and Higham, "Accurately computing the log-sum-exp and softmax functions", IMA J. Numer.
+    Anal. 41 (2021), the shifted formulas; temperature as in Hinton et al., 2015 (arXiv:1503.02531), equation 1.
+    """
+    x, t, dtype = _row_arguments(logits, temperature, threads)
+    checks.check_out(out, x.memory.shape, dtype, {"logits": x}, in_place="logits")
+    if x.values.size == 0:
+        return checks.deliver(x.values, dtype, out)
+    with np.errstate(all="ignore"):
+        lse = _log_sum_exp(x.values, t)
+        np.put_along_axis(lse.terms, lse.first, 1.0, axis=-1)
+        probabilities = lse.terms / (1.0 + lse.rest)
+    return checks.deliver(np.where(np.isfinite(lse.maximum), probabilities, np.nan), dtype, out)
+
+
+def log_softmax(
+    logits: ArrayLike, *, temperature: float = 1.0, out: NDArray[Any] | None = None, threads: int | None = None
+) -> NDArray[Any]:
+    """Return ``x / T - log sum exp(x / T)`` over the last axis.
+
+    Parameters
+    ----------
+    logits, temperature, out, threads
+        As in `softmax`.
+
+    Returns
+    -------
+    ndarray, shape (..., V)
+        float64 for float64 logits, else float32; never above 0.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `softmax`.
+
+    Notes
+    -----
+    Computed as ``(x - max) / T - log1p(rest)`` with ``rest`` the sum of the other terms, so a large common offset
+    costs nothing (equal logits at 1e8 give -log 2) and a gap of 60 gives -8.8e-27 at the top, not 0. Rows with NaN or
+    +inf, or of nothing but -inf: NaN throughout, as `softmax`; a single -inf gives -inf. V = 0 gives (..., 0).
+
+    Source: as `softmax`, the formula with log1p.
+    """
+    x, t, dtype = _row_arguments(logits, temperature, threads)
+    checks.check_out(out, x.memory.shape, dtype, {"logits": x}, in_place="logits")
+    if x.values.size == 0:
+        return checks.deliver(x.values, dtype, out)
+    with np.errstate(all="ignore"):
+        lse = _log_sum_exp(x.values, t)
+        log_probabilities = (x.values - lse.maximum) / t - np.log1p(lse.rest)
+    return checks.deliver(np.where(np.isfinite(lse.maximum), log_probabilities, np.nan), dtype, out)
+
+
+def logsumexp(
+    logits: ArrayLike, *, temperature: float = 1.0, out: NDArray[Any] | None = None, threads: int | None = None
+) -> NDArray[Any]:
+    """Return ``log sum exp(x / T)`` over the last axis.
+
+    Parameters
+    ----------
+    logits, temperature, threads
+        As in `softmax`.
+    out : ndarray, shape (...), optional
+        Filled and returned: the result's dtype, writeable, any strides, apart from `logits` in memory.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        float64 for float64 logits, else float32; of shape () for a single row.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `softmax`.
+
+    Notes
+    -----
+    Computed as ``max / T + log1p(rest)``. A row of nothing but -inf, and one with V = 0, give -inf; +inf without NaN
+    gives +inf; NaN gives NaN. Memory: a few float64 arrays of the logits' size.
+
+    Source: as `softmax`.
+    """
+    x, t, dtype = _row_arguments(logits, temperature, threads)
+    shape = x.memory.shape[:-1]
+    checks.check_out(out, shape, dtype, {"logits": x})
+    if x.values.size == 0:
+        return checks.deliver(np.full(shape, -np.inf), dtype, out)
+    with np.errstate(all="ignore"):
+        lse = _log_sum_exp(x.values, t)
+        total = np.where(np.isfinite(lse.maximum), lse.maximum / t + np.log1p(lse.rest), lse.maximum)
+    return checks.deliver(total[..., 0], dtype, out)
+
+
+def _row_arguments(
+    logits: ArrayLike, temperature: float, threads: int | None
+) -> tuple[checks.Operand, float, np.dtype[Any]]:
+    """Read what the row functions share: the logits, the temperature, and the result's dtype."""
+    x = checks.rows("logits", logits, "V")
+    t = checks.temperature_of(temperature)
+    checks.check_threads(threads)
+    return x, t, checks.result_dtype(x)
