@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <vector>
 
 #include "bindings/arguments/operand.hpp"
 #include "bindings/arguments/options.hpp"
@@ -14,20 +15,23 @@ namespace {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// Best rate of `run`, which returns units of work, over rounds that together take about `seconds`.
+// Rates of `run`, which returns units of work, over rounds that together take about `seconds`, in ascending order.
 template <class Run>
-double best_rate(double seconds, Run run) {
-  double best = 0;
+std::vector<double> rates(double seconds, Run run) {
+  std::vector<double> all;
   const double end = now() + seconds;
   do {
     const double start = now();
     const double work = run();
-    best = std::max(best, work / (now() - start));
-  } while (now() < end);
-  return best;
+    all.push_back(work / (now() - start));
+  } while (now() < end || all.size() < 3);
+  std::sort(all.begin(), all.end());
+  return all;
 }
 
-// GB/s of the best of several stream counts over the array's own memory; chunks are handed out as the kernels hand out rows.
+double median(const std::vector<double>& sorted) { return sorted[sorted.size() / 2]; }
+
+// GB/s of the best of several stream counts, each the median of its rounds, over the array's own memory; chunks are handed out as the kernels hand out rows.
 double read_bandwidth(const py::array& array, double seconds, py::handle threads) {
   const int n_threads = threads_option(threads);
   const auto* data = static_cast<const char*>(array.data());
@@ -38,14 +42,14 @@ double read_bandwidth(const py::array& array, double seconds, py::handle threads
   constexpr int64_t chunk = 1 << 20;
   const int stream_counts[] = {1, 2, 4, 6};
   for (const int streams : stream_counts)
-    best = std::max(best, best_rate(seconds / 4, [&] {
+    best = std::max(best, median(rates(seconds / 4, [&] {
       std::atomic<int64_t> read{0};
       run_tasks(n_threads, ceil_div(bytes, chunk), [&](int, int64_t task) {
         const int64_t size = std::min(chunk, bytes - task * chunk);
         read += static_cast<int64_t>(table().read_all(data + task * chunk, size, streams));
       });
       return static_cast<double>(read.load());
-    }));
+    })));
   return best / 1e9;
 }
 
@@ -57,11 +61,11 @@ double fma_peak(const std::string& kind, double seconds, py::handle threads) {
   const auto loop = kind == "bf16" && kernels.multiply_bf16 ? kernels.multiply_bf16 : kernels.multiply_f32;
   const py::gil_scoped_release release;
   constexpr int64_t rounds = 200000;  // about a millisecond
-  return best_rate(seconds, [&] {
+  return rates(seconds, [&] {
     std::atomic<int64_t> flops{0};
     run_workers(n_threads, [&](int) { flops += static_cast<int64_t>(loop(rounds)); });
     return static_cast<double>(flops.load());
-  }) / 1e9;
+  }).back() / 1e9;  // the best: nothing but another process makes it slower
 }
 
 }  // namespace

@@ -16,8 +16,7 @@ inline double read_all(const void* data, int64_t bytes, int streams) {
       const float* at = base + s * per_stream + i;
       for (int line = 0; line < 4; ++line)
         for (int p = 0; p < kParts<float>; ++p) {
-          VF x = load(at + 16 * line + p * kLanes<float>);
-          keep_in_register(x);  // the load happens; nothing is computed from it
+          use(load(at + 16 * line + p * kLanes<float>));
         }
     }
   return static_cast<double>(per_stream) * 4.0 * streams;
@@ -28,14 +27,11 @@ inline double multiply_f32(int64_t rounds) {
   constexpr int chains = 12;
   VF sums[chains];
   for (int c = 0; c < chains; ++c) sums[c] = broadcast(float(c));
-  VF a = broadcast(0.999f), b = broadcast(0.001f);
+  const VF a = broadcast(0.999f), b = broadcast(0.001f);
   for (int64_t r = 0; r < rounds; ++r)
-    for (int c = 0; c < chains; ++c) {
-      sums[c] = mul_add(sums[c], a, b);
-      keep_in_register(sums[c]);
-    }
-  for (int c = 1; c < chains; ++c) sums[0] = add(sums[0], sums[c]);
-  keep_in_register(sums[0]);
+    LMHEAD_UNROLL
+    for (int c = 0; c < chains; ++c) sums[c] = mul_add(sums[c], a, b);
+  for (int c = 0; c < chains; ++c) use(sums[c]);
   return 2.0 * chains * kLanes<float> * static_cast<double>(rounds);
 }
 
@@ -44,12 +40,11 @@ inline double multiply_bf16(int64_t rounds) {
   constexpr int chains = 12;
   VF sums[chains];
   for (int c = 0; c < chains; ++c) sums[c] = broadcast(0.0f);
-  __m512i a = _mm512_set1_epi16(0x3f80), b = _mm512_set1_epi16(0x3c00);
+  const __m512i a = _mm512_set1_epi16(0x3f80), b = _mm512_set1_epi16(0x3c00);
   for (int64_t r = 0; r < rounds; ++r)
-    for (int c = 0; c < chains; ++c) {
-      sums[c] = dot_bf16(sums[c], a, b);
-      keep_in_register(sums[c]);
-    }
+    LMHEAD_UNROLL
+    for (int c = 0; c < chains; ++c) sums[c] = dot_bf16(sums[c], a, b);
+  for (int c = 0; c < chains; ++c) use(sums[c]);
   return 4.0 * chains * 16 * static_cast<double>(rounds);
 }
 #endif

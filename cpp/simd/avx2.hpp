@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "simd/unroll.hpp"
+
 namespace lmhead {
 namespace {
 
@@ -169,6 +171,8 @@ inline VF load_bf16_even_first(const uint16_t* p, ptrdiff_t n) {
 }
 
 template <class V> inline void keep_in_register(V& x) { __asm__("" : "+x"(x)); }
+// The value is computed, whether or not anyone looks at it.
+template <class V> inline void use(V x) { __asm__ volatile("" : : "x"(x)); }
 inline void prefetch_l2(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "simd/unroll.hpp"
+
 namespace lmhead {
 namespace {
 
@@ -146,6 +148,8 @@ constexpr bool kHasDotBf16 = false;
 
 // GCC folds a load into every FMA that uses it; this keeps one load and one register (Zen 4 loads one zmm a cycle).
 template <class V> inline void keep_in_register(V& x) { __asm__("" : "+v"(x)); }
+// The value is computed, whether or not anyone looks at it.
+template <class V> inline void use(V x) { __asm__ volatile("" : : "v"(x)); }
 inline void prefetch_l2(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 // Sums of 16 accumulators at once by transposing adds: 30 shuffles and 15 adds, the canonical tree in every lane.
@@ -165,8 +169,9 @@ inline VF pair_apart1(VF a, VF b) { return add(_mm512_shuffle_ps(a, b, 0x88), _m
 
 // sums[m][n] of a full 4 x 6 tile of accumulators acc[m * 6 + n], written to rows of `out`.
 constexpr bool kHasTileReduce = true;
-inline void tile_reduce(const VF* acc, float* out, ptrdiff_t out_stride) {
+inline __attribute__((always_inline)) void tile_reduce(const VF* acc, float* out, ptrdiff_t out_stride) {
   VF quads[6];
+  LMHEAD_UNROLL
   for (int n = 0; n < 6; ++n) {
     const VF column[4] = {acc[n], acc[6 + n], acc[12 + n], acc[18 + n]};
     quads[n] = quad_lanes(column);

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "simd/unroll.hpp"
+
 namespace lmhead {
 namespace {
 
@@ -115,6 +117,8 @@ inline VF load_bf16_odd_first(const uint16_t* p, ptrdiff_t n) { return n > 1 ? l
 inline VF load_bf16_even_first(const uint16_t* p, ptrdiff_t n) { return n > 0 ? load_bf16(p) : 0.0f; }
 
 template <class V> inline void keep_in_register(V&) {}
+// The value is computed, whether or not anyone looks at it.
+template <class V> inline void use(V x) { __asm__ volatile("" : : "g"(x)); }
 inline void prefetch_l2(const void*) {}
 
 }  // namespace
