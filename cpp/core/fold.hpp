@@ -40,9 +40,9 @@ struct FoldPlan {
     // Tasks of about 1 MiB of weights or more, but eight a thread, so that a late thread costs little.
     const int64_t block_bytes = kBlockIds * std::max<int64_t>(1, p.width()) * 4;
     const int64_t wanted = std::min<int64_t>(ceil_div(1024 * 1024, block_bytes), n_blocks / (8 * threads));
-    // A (D, V) weight is read in runs of one id range: four blocks of float32 make them a page long.
-    const int64_t fitting = p.path() == WeightPath::columns ? std::min<int64_t>(4, n_blocks / (4 * threads)) : rows <= 16 ? wanted : 1;
-    ids_per_task = kBlockIds * std::max<int64_t>(1, p.path() == WeightPath::packed ? 1 : fitting);
+    // A (D, V) weight is read in runs of one id range: 16 blocks make them 16 KiB of float32, and the sums of a task (256 KiB) still fit L2.
+    const int64_t fitting = p.path() == WeightPath::columns ? std::min<int64_t>(16, n_blocks / (4 * threads)) : rows <= 16 ? wanted : 1;
+    ids_per_task = kBlockIds * std::max<int64_t>(1, p.path() == WeightPath::packed ? std::min<int64_t>(4, n_blocks / (4 * threads)) : fitting);
     rows_per_task = std::min<int64_t>(rows, 256);
     // Few ids: share the rows out too, in multiples of every register tile (3 and 4 rows).
     const int64_t tasks = ceil_div(p.n_ids(), ids_per_task) * ceil_div(rows, rows_per_task);

@@ -10,12 +10,15 @@ constexpr int64_t kRowsWorthWidening = 16;
 
 // Up to so many hidden rows a (D, V) weight is read with lanes along the ids, a pass over the block for each row; more
 // rows are worth transposing the block once.
-constexpr int64_t kRowsByColumns = 2;
+constexpr int64_t kRowsByColumns = 4;
 
 // Packed rows of a row-stored weight: what fits in a quarter of a 1 MiB L2 beside the hidden rows.
 constexpr int64_t kPackedBytes = 256 * 1024;
 // Packed rows of a (D, V) weight: a whole block of ids, so that memory is read in runs of 1 KiB, up to this size.
 constexpr int64_t kPackedColumnsBytes = 8 * 1024 * 1024;
+
+// Blocks of ids whose runs of a (D, V) weight are fetched together: 4 KiB of float32.
+constexpr int64_t kBlocksPerRun = 4;
 
 // Elements beyond the width that keep rows of a power-of-two width out of one set of the first-level cache.
 constexpr int64_t kRowPadding = 16;
@@ -71,35 +74,45 @@ void Projection::project_columns(const void* prepared, int64_t n_rows, int64_t f
                                                      static_cast<char*>(out) + r * out_stride * item});
 }
 
-// A block of a (D, V) weight, transposed by 16 elements of the width at a time: one cache line of every packed row.
+// A block of a (D, V) weight, transposed by 32 elements of the width at a time. What is transposed is 32-bit words: float32
+// elements (the odd ones first where rows are wanted in pairs), or two neighbours of a half-precision row.
 void Projection::pack_columns(int64_t first_id, int64_t n_ids, ProjectionScratch& scratch) const {
   constexpr int64_t depth = 32;
   const ptrdiff_t stored = item_size(weight_.dtype);
-  const RowLayout wide = layout_ == RowLayout::stored ? RowLayout::stored : RowLayout::wide;
-  const ptrdiff_t item = layout_item_size(layout_, weight_.dtype);
-  char* lines = scratch.temporary.reserve(depth * n_ids * item);
+  const bool first_of_run = first_id % (kBlocksPerRun * kBlockIds) == 0;
+  const int64_t fetched_ids = first_of_run ? std::min(kBlocksPerRun * kBlockIds, weight_.n_rows - first_id) : n_ids;
+  const auto column = [&](int64_t d) { return weight_.data + first_id * stored + d * weight_.element_stride; };
   char* packed = scratch.packed.get();
-  const auto transpose = [&](auto zero, int64_t d, int64_t deep) {
-    using U = decltype(zero);
-    const U* from = reinterpret_cast<const U*>(lines);
-    const bool pairs = layout_ == RowLayout::bf16_pairs;
-    const int64_t filled = pairs ? depth : deep;
-    for (int64_t i = 0; i < n_ids; ++i) {
-      U* to = reinterpret_cast<U*>(packed + i * packed_stride_) + d;
-      for (int64_t j = 0; j < filled; ++j) {
-        const int64_t at = !pairs ? j : j < 16 ? 2 * j + 1 : 2 * (j - 16);
-        to[j] = at < deep ? from[at * n_ids + i] : U(0);
-      }
-    }
-  };
+  if (kind_ == RowKind::f64) {
+    for (int64_t d = 0; d < weight_.width; ++d)
+      for (int64_t i = 0; i < n_ids; ++i) std::memcpy(packed + i * packed_stride_ + d * 8, column(d) + i * 8, 8);
+    return;
+  }
+  auto* lines = reinterpret_cast<uint32_t*>(scratch.temporary.reserve(depth * n_ids * 4));
+  auto* halves = reinterpret_cast<uint16_t*>(scratch.sums.reserve(2 * n_ids * 2));
+  const bool pairs = layout_ == RowLayout::bf16_pairs, in_words = layout_ == RowLayout::stored;
   for (int64_t d = 0; d < weight_.width; d += depth) {
     const int64_t deep = std::min(depth, weight_.width - d);
-    for (int64_t j = 0; j < deep; ++j)
-      convert_run(table_, weight_.data + first_id * stored + (d + j) * weight_.element_stride, n_ids, weight_.dtype, wide,
-                  lines + j * n_ids * item);
-    if (item == 8) transpose(double(0), d, deep);
-    else if (item == 4) transpose(float(0), d, deep);
-    else transpose(uint16_t(0), d, deep);
+    const int64_t n_lines = in_words ? ceil_div(deep, 2) : pairs ? depth : deep;
+    // Each element of the width is a run of its own, far from the last: the next group's runs are asked for now. Memory likes
+    // longer runs than a block's, so the first of several blocks asks for all of them, and the others find theirs in cache.
+    for (int64_t j = d + depth; j < std::min(d + 2 * depth, weight_.width); ++j)
+      for (ptrdiff_t byte = 0; byte < fetched_ids * stored; byte += static_cast<ptrdiff_t>(kCacheLine)) __builtin_prefetch(column(j) + byte, 0, 2);
+    for (int64_t j = 0; j < n_lines; ++j) {
+      uint32_t* line = lines + j * n_ids;
+      const int64_t at = in_words ? 2 * j : !pairs ? j : j < 16 ? 2 * j + 1 : 2 * (j - 16);
+      if (at >= deep) {
+        std::memset(line, 0, static_cast<size_t>(n_ids) * 4);
+      } else if (in_words) {
+        std::memset(halves, 0, static_cast<size_t>(n_ids) * 4);
+        for (int64_t half = 0; half < std::min<int64_t>(2, deep - at); ++half)
+          std::memcpy(halves + half * n_ids, column(d + at + half), static_cast<size_t>(n_ids) * 2);
+        for (int64_t i = 0; i < n_ids; ++i) line[i] = halves[i] | static_cast<uint32_t>(halves[n_ids + i]) << 16;
+      } else {
+        convert_run(table_, column(d + at), n_ids, weight_.dtype, RowLayout::wide, line);
+      }
+    }
+    table_.transpose_words(lines, n_ids, n_lines, n_ids, reinterpret_cast<uint32_t*>(packed) + (in_words ? d / 2 : d), packed_stride_ / 4);
   }
 }
 

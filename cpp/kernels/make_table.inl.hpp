@@ -9,6 +9,7 @@
 #include "kernels/select.inl.hpp"
 #include "kernels/softmax.inl.hpp"
 #include "kernels/table.hpp"
+#include "kernels/transpose.inl.hpp"
 #include "kernels/widen.inl.hpp"
 
 namespace lmhead {
@@ -36,6 +37,7 @@ constexpr KernelTable make_table(const char* isa) {
       widen_f16,
       widen_bf16,
       widen_bf16_pairs,
+      transpose_words,
       read_all,
       multiply_f32,
 #ifdef __AVX512BF16__

@@ -11,7 +11,7 @@ namespace lmhead {
 namespace {
 
 // Steps of the width taken together: an accumulator is loaded and stored once for so many FMAs.
-constexpr int kStepsTogether = 4;
+constexpr int kStepsTogether = 8;
 
 template <class Row>
 struct ColumnPass {

@@ -93,6 +93,7 @@ struct KernelTable {
   void (*widen_f16)(const uint16_t* in, int64_t n, float* out);
   void (*widen_bf16)(const uint16_t* in, int64_t n, float* out);
   void (*widen_bf16_pairs)(const uint16_t* in, int64_t n, float* out);  // writes whole groups of 32, zero-padded
+  void (*transpose_words)(const uint32_t* in, ptrdiff_t in_stride, int64_t rows, int64_t columns, uint32_t* out, ptrdiff_t out_stride);
   double (*read_all)(const void* data, int64_t bytes, int streams);     // a load-only pass; bytes read
   double (*multiply_f32)(int64_t rounds);                               // flops issued by a loop of independent FMAs
   double (*multiply_bf16)(int64_t rounds);                              // null without `vdpbf16ps`

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "simd/unroll.hpp"
+#include "simd/x86_transpose.hpp"
 
 namespace lmhead {
 namespace {

@@ -116,6 +116,9 @@ inline VF load_bf16_even(const uint16_t* p) { return load_bf16(p); }
 inline VF load_bf16_odd_first(const uint16_t* p, ptrdiff_t n) { return n > 1 ? load_bf16(p + 1) : 0.0f; }
 inline VF load_bf16_even_first(const uint16_t* p, ptrdiff_t n) { return n > 0 ? load_bf16(p) : 0.0f; }
 
+constexpr int kTransposeBlock = 1;
+inline void transpose_block(const uint32_t* in, ptrdiff_t, uint32_t* out, ptrdiff_t) { *out = *in; }
+
 template <class V> inline void keep_in_register(V&) {}
 // The value is computed, whether or not anyone looks at it.
 template <class V> inline void use(V x) { __asm__ volatile("" : : "g"(x)); }

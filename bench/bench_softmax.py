@@ -1,0 +1,15 @@
+"""`softmax` and `log_softmax` into an array made beforehand, beside the peers and the read bandwidth."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import rows
+from bench.conftest import Hold
+from bench.setting import Setting
+
+
+@pytest.mark.parametrize("op", ["softmax", "log_softmax"])
+@pytest.mark.parametrize(("n", "vocabulary"), [(1, 50257), (64, 128256), (512, 50257)])
+def test_softmax(hold: Hold, setting: Setting, op: str, n: int, vocabulary: int) -> None:
+    hold(rows.row_operation(setting, op, n, vocabulary))

@@ -1,0 +1,201 @@
+"""What the head must reach: each case is a contest to run and the bars that its figures are held against.
+
+Knows: shapes, rows, bars, which figure answers which bar. Refuses to know: how contests are set up, run and printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+from bench import calls, projection, rows
+from bench.contest import Contest, Outcome, UnavailableError
+from bench.peers import PEERS, TITLES
+from bench.roofs import Limit
+from bench.setting import Setting
+from bench.shapes import head
+
+Relation = Literal[">=", ">", "<="]
+
+Build = Callable[[Setting], Contest]
+
+LLAMA, GPT2 = "llama3-8b", "gpt2"
+SHAPES = (GPT2, LLAMA)
+
+
+@dataclass(frozen=True)
+class Demand:
+    """One figure and its bar.
+
+    Attributes
+    ----------
+    name : str
+        Distinguishes it within its case.
+    what : str
+        The figure in words.
+    figure : callable
+        Reads it off an outcome; `UnavailableError` if it cannot.
+    unit : str
+        Printed after figure and bar: ``x``, ``us``, ``ms`` or nothing for a share.
+    relation, bar
+        What must hold; no bar: shown, not judged.
+    roof : str, optional
+        The roof that the figure is a share of.
+    """
+
+    name: str
+    what: str
+    figure: Callable[[Outcome], float]
+    unit: str
+    relation: Relation = ">="
+    bar: float | None = None
+    roof: Limit | None = None
+
+    def holds(self, value: float) -> bool | None:
+        """Tell whether a figure reaches the bar; None without a bar."""
+        if self.bar is None:
+            return None
+        return {">=": value >= self.bar, ">": value > self.bar, "<=": value <= self.bar}[self.relation]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A contest and what is demanded of it; `section` is the table it belongs to."""
+
+    name: str
+    section: str
+    build: Build
+    demands: tuple[Demand, ...]
+
+    def names(self) -> list[str]:
+        """Return the name of each demand, that of the case first: ``logits/f32/gpt2/n1/torch``."""
+        return [f"{self.name}/{demand.name}" for demand in self.demands]
+
+
+def share(limit: Limit, bar: float | None) -> Demand:
+    """Demand a share of a roof."""
+    what = {"bandwidth": "of the read bandwidth", "peak": "of the FMA peak", "lower": "of the lower roof"}[limit]
+    return Demand(limit, what, lambda outcome: outcome.share(limit), "", ">=", bar, limit)
+
+
+def faster(peer: str, bar: float, relation: Relation = ">=") -> Demand:
+    """Demand a multiple of a peer's speed."""
+    return Demand(
+        peer, f"times the speed of {TITLES[peer]}", lambda outcome: outcome.times_ours(peer), "x", relation, bar
+    )
+
+
+def slower(other: str, what: str, bar: float | None) -> Demand:
+    """Demand that ours takes at most so many times as long as another call of ours."""
+    return Demand(f"per-{other.strip('()').replace(', ', '')}", what, lambda o: o.times_other(other), "x", "<=", bar)
+
+
+def best_of_peers(outcome: Outcome) -> float:
+    """Return how many times as long as ours the fastest peer took."""
+    present = [name for name in outcome.others if name in PEERS]
+    if not present:
+        raise UnavailableError("no peer took part")
+    return min(outcome.times_ours(name) for name in present)
+
+
+FASTEST = Demand("best", "times the speed of the best peer", best_of_peers, "x", ">", 1.0)
+
+
+def on_head(name: str, build: Callable[..., Contest], *arguments: object) -> Build:
+    """Return what builds a contest on the head of that name, in the size of the setting."""
+    return lambda setting: build(setting, head(name, reduced=setting.reduced), *arguments)
+
+
+def without_peers(build: Build) -> Build:
+    """Return what builds a contest without peers: where no bar concerns them, they would only make the race longer."""
+    return lambda setting: build(replace(setting, peers=()))
+
+
+def cases() -> Iterator[Case]:
+    """Yield every case; those that share a head are neighbours, so that no two large heads are in memory."""
+    yield from calls_cases()
+    yield from row_cases()
+    yield from table_cases()
+    for name in SHAPES:
+        for dtype in ("f32", "bf16"):
+            yield from projection_cases(name, dtype)
+            yield from top_k_cases(name, dtype)
+
+
+def projection_cases(name: str, dtype: str) -> Iterator[Case]:
+    """Yield `logits` in one dtype against its roofs and its peers."""
+    bars: dict[int, tuple[Demand, ...]]
+    if dtype == "f32":
+        bars = {1: (faster("torch", 1.7), faster("numpy", 1.0)), 8: (faster("numpy", 3.5), faster("torch", 3.5))}
+        peak = 0.90 if name == LLAMA else 0.87
+    else:
+        bars = {1: (faster("torch", 1.8),), 8: (faster("torch", 1.8),)}
+        peak = 0.90 if name == LLAMA else 0.84
+    contests = {
+        1: (share("bandwidth", 0.90), *bars[1]),
+        4: (share("lower", 0.80),),
+        8: (share("lower", 0.80), *bars[8]),
+        256: (share("peak", peak),),
+        512: (FASTEST,),
+    }
+    for n, demands in contests.items():
+        build = on_head(name, projection.logits, dtype, n)
+        if not any(demand.name in (*PEERS, FASTEST.name) for demand in demands):
+            build = without_peers(build)
+        yield Case(f"logits/{dtype}/{name}/n{n}", "logits", build, demands)
+    for n, demand in {1: share("bandwidth", 0.80), 256: slower("(V, D)", "times the (V, D) time", 1.15)}.items():
+        build = on_head(name, projection.logits_of_columns, dtype, n)
+        yield Case(f"columns/{dtype}/{name}/n{n}", "logits, weight stored as (D, V)", build, (demand,))
+
+
+def top_k_cases(name: str, dtype: str) -> Iterator[Case]:
+    """Yield `logits_topk` against the projection alone and, in float32, against FAISS."""
+    for n, bar in {1: 1.03, 8: 1.03, 64: 1.08, 256: 1.08}.items():
+        build = on_head(name, projection.logits_topk, dtype, n)
+        demand = slower("logits", "times the time of logits", bar)
+        yield Case(f"logits_topk/{dtype}/{name}/n{n}", "logits_topk, k = 50", build, (demand,))
+    if dtype == "f32":
+        for n, faiss in {1: faster("faiss", 1.7), 8: faster("faiss", 4.0), 32: faster("faiss", 1.0, ">")}.items():
+            build = on_head(name, projection.search, n)
+            yield Case(f"search/{name}/n{n}", "logits_topk, k = 50, against IndexFlatIP.search", build, (faiss,))
+
+
+def row_cases() -> Iterator[Case]:
+    """Yield the operations on given logits."""
+    for vocabulary, bar in {50257: 5.0, 128256: 8.0}.items():
+        build = partial(rows.topk, rows=1, vocabulary=vocabulary)
+        yield Case(f"topk/1x{vocabulary}", "topk, k = 50, of given logits", build, (faster("torch", bar),))
+    for op in ("softmax", "log_softmax", "logsumexp"):
+        for (n, vocabulary), bar in {(64, 128256): 1.3, (512, 50257): 2.0}.items():
+            torch = faster("torch", 4.0 if op == "logsumexp" else bar)
+            build = partial(rows.row_operation, op=op, rows=n, vocabulary=vocabulary)
+            section = "softmax, log_softmax and logsumexp with out="
+            yield Case(f"{op}/{n}x{vocabulary}", section, build, (torch, share("bandwidth", 0.85)))
+
+
+def calls_cases() -> Iterator[Case]:
+    """Yield what does not depend on a size."""
+    call = Demand("time", "microseconds a call", lambda outcome: 1e6 * outcome.seconds(), "us", "<=", 3.0)
+    yield Case("smallest", "calls", calls.smallest_call, (call,))
+    imported = Demand("time", "milliseconds after NumPy's", lambda outcome: 1e3 * outcome.seconds(), "ms", "<=", 60.0)
+    yield Case("import", "calls", lambda _: calls.import_time(), (imported,))
+
+
+def table_cases() -> Iterator[Case]:
+    """Yield the AVX2 table beside the AVX-512 one, and half-precision storage beside float32 on both."""
+    yield Case(
+        "avx2/f32/n256",
+        "AVX2 table, gpt2",
+        on_head(GPT2, projection.on_table, 256, "avx2", "avx512"),
+        (slower("avx512", "times the avx512 time", 1.25),),
+    )
+    for isa in ("avx2", "avx512bf16"):
+        for hidden, storage in (("f32", "bf16"), ("f32", "f16"), ("bf16", "bf16")):
+            for n, bar in {1: 1.0, 256: 1.3}.items():
+                build = on_head(GPT2, projection.of_storage, hidden, storage, n, isa)
+                # The bars are for the AVX2 table; the best table is shown beside it.
+                demand = slower("f32", "times the float32 time", bar if isa == "avx2" else None)
+                section = "AVX2 table, gpt2" if isa == "avx2" else "best table, gpt2, half-precision storage"
+                yield Case(f"storage/{isa}/{hidden}-{storage}/n{n}", section, build, (demand,))
