@@ -174,7 +174,7 @@ def test_a_cap_far_above_the_logits_leaves_them(dtype: np.dtype[Any]) -> None:
 @DTYPES
 def test_a_cap_below_and_a_scale_above_the_range_of_float32(dtype: np.dtype[Any]) -> None:
     """No 0 / 0 and no inf * 0."""
-    ones, x = np.ones(1, dtype), np.array([-3.0, 0.0, 1e-3, 7.0], dtype)
+    ones, x = np.ones(1, dtype), np.array([-3.0, 0.0, 7.0], dtype)
     for cap in (1e-50, 1e-300):
         y = native.logits(ones, x[:, None], softcap=cap)
         oracle.assert_within(y, cap * np.sign(x), 8 * oracle.UNIT[dtype.name] * cap + 2 * oracle.UNDERFLOW[dtype.name])

@@ -2,10 +2,11 @@
 //
 // exp(x), float32, x <= 88: n = round(16 x / ln 2), r = x - n ln 2 / 16, |r| <= ln 2 / 32 = 0.0217;
 //   exp(x) = 2^(n / 16) (1 + r + r^2 / 2 + r^3 / 6), remainder r^4 / 24 < 9.2e-9 = 0.08 ulp; with the roundings of the table
-//   entry and of the last FMA 1.1 ulp. Seven multiplications, against nine without a table.
+//   entry and of the last FMA 1.1 ulp. ln 2 / 16 is one float32, 2.7e-9 of it short: a relative error of 2.7e-9 |x|, a
+//   twentieth of what the rounding of x itself means. Six multiplications, against nine without a table.
 // exp(x), float64: n = round(x / ln 2), |r| <= 0.347, Taylor to r^13: remainder r^14 / 14! = 4e-18.
 // tanh(x) = e / (e + 2) with e = expm1(2 |x|), no cancellation anywhere.
-// What is below the smallest normal number becomes 0, by selection. NaN stays NaN in tanh; exp's callers look for NaN first.
+// What is below the smallest normal number becomes 0, by selection. NaN stays NaN.
 #pragma once
 
 #include "simd/lanes.hpp"
@@ -44,8 +45,7 @@ inline VF exp_normal(VF x) {
   const VF magic = broadcast(kMagic<float>);
   const VF n = mul_add(x, broadcast(23.083120654223414f), magic);  // 16 / ln 2
   const VF t = sub(n, magic);
-  VF r = mul_add(t, broadcast(-kLn2High<float> / 16), x);
-  r = mul_add(t, broadcast(-kLn2Low<float> / 16), r);
+  const VF r = mul_add(t, broadcast(-kLn2High<float> / 16), x);
   const VF q = mul_add(mul_add(broadcast(1.0f / 6.0f), r, broadcast(0.5f)), r, broadcast(1.0f));
   const VF power = table_exp2(n, kExp2Table);
   return mul_add(power, mul(q, r), power);
@@ -60,10 +60,10 @@ inline VD exp_normal(VD x) {
   return mul_add(power, taylor_expm1<double>(r), power);
 }
 
-// exp(x) for x <= 0, -inf included.
+// exp(x) for x <= 0, -inf included; NaN stays NaN.
 template <class T>
 inline Vector<T> exp_below_one(Vector<T> x) {
-  return select(greater_equal(x, broadcast(kLeastExponent<T>)), exp_normal(x), broadcast(T(0)));
+  return select_or_zero(not_less(x, broadcast(kLeastExponent<T>)), exp_normal(x));
 }
 
 template <class T>

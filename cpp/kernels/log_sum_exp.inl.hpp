@@ -9,8 +9,11 @@
 namespace lmhead {
 namespace {
 
-// Below this sum the maximum's 1 is most of it, and subtracting 1 would lose digits: 1.5 keeps all but 1.6 bits.
-template <class T> constexpr T kSafeSum = T(1.5);
+// Below this sum the maximum's 1 is most of it, and subtracting 1 would lose digits: 1.25 keeps all but two bits.
+template <class T> constexpr T kSafeSum = T(1.25);
+
+// How far ahead of its maximum a block is fetched to L2: four blocks of float32, about the latency of memory.
+constexpr ptrdiff_t kFetchBytes = 4096;
 
 // The first maximum's lane once more, in order, without that element.
 template <class T>
@@ -33,9 +36,18 @@ inline T lane_without_first_max(const T* z, int64_t n, T max, T inverse_temperat
 }
 
 template <class T>
+inline int64_t first_index_of(const T* z, int64_t n, T value) {
+  constexpr int lanes = kLanes<T>;
+  const Vector<T> wanted = broadcast(value);
+  for (int64_t i = 0;; i += lanes) {
+    const uint32_t bits = mask_bits(equal(load_first(z + i, n - i, kNaN<T>), wanted));
+    if (bits) return i + __builtin_ctz(bits);
+  }
+}
+
+template <class T>
 inline T rest_without_first_max(const T* z, int64_t n, T max, T inverse_temperature, const Vector<T>* sums) {
-  int64_t first = 0;
-  while (z[first] != max) ++first;
+  const int64_t first = first_index_of(z, n, max);
   T lanes[kCanonical<T>];
   for (int p = 0; p < kParts<T>; ++p) store(lanes + p * kLanes<T>, sums[p]);
   lanes[first % kCanonical<T>] = lane_without_first_max(z, n, max, inverse_temperature, first);
@@ -44,31 +56,28 @@ inline T rest_without_first_max(const T* z, int64_t n, T max, T inverse_temperat
   return reduce_parts<T>(parts);
 }
 
+// The maximum of what is not NaN, or NaN: `maxps` keeps either, so NaN shows for certain only in the sum.
 template <class T>
-struct BlockMax {
-  T max;
-  bool has_nan;
-};
-
-template <class T>
-inline BlockMax<T> block_max(const T* z, int64_t n) {
+inline T block_max(const T* z, int64_t n) {
   constexpr int lanes = kLanes<T>;
-  const Vector<T> lowest = broadcast(-kInfinity<T>);
-  Vector<T> best[2] = {lowest, lowest};
-  auto bad = unordered(lowest, lowest);
+  Vector<T> best[2] = {broadcast(-kInfinity<T>), broadcast(-kInfinity<T>)};
   int64_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    const Vector<T> a = load(z + i), b = load(z + i + lanes);
-    best[0] = max(best[0], a);
-    best[1] = max(best[1], b);
-    bad = either(bad, unordered(a, b));
+    best[0] = max(load(z + i), best[0]);
+    best[1] = max(load(z + i + lanes), best[1]);
+    if (2 * lanes * sizeof(T) >= 64 || i % (64 / sizeof(T)) == 0)
+      for (size_t byte = 0; byte < 2 * lanes * sizeof(T); byte += 64)
+        prefetch_l2(reinterpret_cast<const char*>(z + i) + kFetchBytes + byte);
   }
-  for (; i < n; i += lanes) {
-    const Vector<T> a = load_first(z + i, n - i, -kInfinity<T>);
-    best[0] = max(best[0], a);
-    bad = either(bad, unordered(a, a));
-  }
-  return {reduce_max(max(best[0], best[1])), mask_bits(bad) != 0};
+  for (; i < n; i += lanes) best[0] = max(load_first(z + i, n - i, -kInfinity<T>), best[0]);
+  return reduce_max(max(best[0], best[1]));
+}
+
+template <class T>
+inline bool has_nan(const T* z, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    if (z[i] != z[i]) return true;
+  return false;
 }
 
 template <class T, bool scaled, bool keep>
@@ -97,24 +106,38 @@ inline T block_rest(const T* z, int64_t n, T max, T inverse_temperature, T* exps
     }
   const T sum = reduce_parts<T>(sums);
   if (sum >= kSafeSum<T>) return sum - T(1);
+  if (sum != sum) return kNaN<T>;
   return rest_without_first_max(z, n, max, inverse_temperature, sums);
 }
 
 template <class T>
-BlockSum<T> block_sum(const T* z, int64_t n, T inverse_temperature, T* exps) {
-  const BlockMax<T> top = block_max(z, n);
-  if (top.has_nan) return {kNaN<T>, T(0)};
-  if (top.max == kInfinity<T> || top.max == -kInfinity<T>) {
+inline BlockSum<T> sum_below(T max, const T* z, int64_t n, T inverse_temperature, T* exps) {
+  if (max == kInfinity<T> || max == -kInfinity<T>) {
     if (exps)
       for (int64_t i = 0; i < n; ++i) exps[i] = T(0);
-    return {top.max, T(0)};
+    return {has_nan(z, n) ? kNaN<T> : max, T(0)};
   }
   const bool scaled = inverse_temperature != T(1);
-  const T rest = exps ? (scaled ? block_rest<T, true, true>(z, n, top.max, inverse_temperature, exps)
-                                : block_rest<T, false, true>(z, n, top.max, inverse_temperature, exps))
-                      : (scaled ? block_rest<T, true, false>(z, n, top.max, inverse_temperature, exps)
-                                : block_rest<T, false, false>(z, n, top.max, inverse_temperature, exps));
-  return {top.max, rest};
+  const T rest = exps ? (scaled ? block_rest<T, true, true>(z, n, max, inverse_temperature, exps)
+                                : block_rest<T, false, true>(z, n, max, inverse_temperature, exps))
+                      : (scaled ? block_rest<T, true, false>(z, n, max, inverse_temperature, exps)
+                                : block_rest<T, false, false>(z, n, max, inverse_temperature, exps));
+  if (rest != rest) return {kNaN<T>, T(0)};
+  return {max, rest};
+}
+
+// The next block's maximum is on its way while this block's exponentials are computed.
+template <class T>
+void block_sums(const T* z, int64_t n, T inverse_temperature, T* exps, BlockSum<T>* sums) {
+  const auto length = [&](int64_t first) { return n - first < kBlockIds ? n - first : kBlockIds; };
+  if (n <= 0) return;
+  T max = block_max(z, length(0));
+  for (int64_t first = 0; first < n; first += kBlockIds) {
+    const int64_t next = first + kBlockIds;
+    const T next_max = next < n ? block_max(z + next, length(next)) : T(0);
+    sums[first / kBlockIds] = sum_below(max, z + first, length(first), inverse_temperature, exps ? exps + first : nullptr);
+    max = next_max;
+  }
 }
 
 // The first block with the greatest maximum gives its rest, every other one (1 + rest) exp(its max - the max).

@@ -17,7 +17,7 @@ namespace {
 
 template <class T>
 constexpr RowKernels<T> make_row_kernels() {
-  return {adjust_row<T>, block_sum<T>, merge_sums<T>, scale_exps<T>, shift_logits<T>, select_above<T>};
+  return {adjust_row<T>, block_sums<T>, merge_sums<T>, scale_exps<T>, shift_logits<T>, select_above<T>};
 }
 
 constexpr KernelTable make_table(const char* isa) {

@@ -63,6 +63,15 @@ struct BlockSum {
   T rest;
 };
 
+// Where a row of results goes.
+template <class T>
+struct RowOut {
+  T* data;
+  int64_t n;
+  bool streaming;     // past the caches
+  const void* ahead;  // null, or n elements that will be read next: memory reads them while it writes
+};
+
 template <class T>
 struct Candidate {
   T value;
@@ -72,14 +81,15 @@ struct Candidate {
 template <class T>
 struct RowKernels {
   void (*adjust)(const AdjustRow&);
-  // exps: null, or [n] values exp((x - max) / temperature) of the block.
-  BlockSum<T> (*block_sum)(const T* logits, int64_t n, T inverse_temperature, T* exps);
+  // Sums of the blocks of a run of ids that starts at a block boundary. exps: null, or [n] values exp((x - its block's max) /
+  // temperature).
+  void (*block_sums)(const T* logits, int64_t n, T inverse_temperature, T* exps, BlockSum<T>* sums);
   // Blocks in id order to one row; factors: null, or [n_blocks] values exp((block max - row max) / temperature).
   BlockSum<T> (*merge_sums)(const BlockSum<T>* blocks, int64_t n_blocks, T inverse_temperature, T* factors);
   // out[i] = exps[i] * factors[i / kBlockIds] * normaliser
-  void (*scale_exps)(const T* exps, const T* factors, T normaliser, int64_t n, T* out, bool streaming);
+  void (*scale_exps)(const T* exps, const T* factors, T normaliser, const RowOut<T>& out);
   // out[i] = (logits[i] - max) * inverse_temperature - log_sum
-  void (*shift_logits)(const T* logits, T max, T inverse_temperature, T log_sum, int64_t n, T* out, bool streaming);
+  void (*shift_logits)(const T* logits, T max, T inverse_temperature, T log_sum, const RowOut<T>& out);
   // Appends what is greater than `threshold` or NaN, in id order; returns the number appended.
   int64_t (*select)(const T* logits, int64_t n, int64_t first_id, T threshold, Candidate<T>* out);
 };

@@ -53,11 +53,18 @@ class RowPass {
 
   // The sums of blocks [first, last) of a row.
   void sum_blocks(int64_t row, int64_t first, int64_t last, Scratch& s, Buffer<char>& temporary) const {
-    for (int64_t b = first; b < last; ++b) {
-      const int64_t id = b * kBlockIds, n = std::min(kBlockIds, logits_.width - id);
+    const auto sum = [&](int64_t block, int64_t end, const T* z, T* exps) {
+      kernels_.block_sums(z, std::min(end * kBlockIds, logits_.width) - block * kBlockIds, inverse_, exps, s.blocks.get() + block);
+    };
+    if (reader_.in_place(row)) {
+      const int64_t id = first * kBlockIds;
+      return sum(first, last, reader_.row(row) + id, result_ == Result::softmax ? s.values.get() + id : nullptr);
+    }
+    for (int64_t b = first; b < last; ++b) {  // a converted block is summed while it is in L1
+      const int64_t id = b * kBlockIds;
       T* values = s.values.get() + (result_ == Result::log_sum_exp ? 0 : id);
-      const T* z = reader_.read(row, id, n, values, temporary);
-      s.blocks[b] = kernels_.block_sum(z, n, inverse_, result_ == Result::softmax ? values : nullptr);
+      const T* z = reader_.read(row, id, std::min(kBlockIds, logits_.width - id), values, temporary);
+      sum(b, b + 1, z, result_ == Result::softmax ? values : nullptr);
     }
   }
 
@@ -74,14 +81,16 @@ class RowPass {
   void write_blocks(int64_t row, int64_t first, int64_t last, const BlockSum<T>& sum, Scratch& s) const {
     const int64_t id = first * kBlockIds, n = std::min(last * kBlockIds, logits_.width) - id;
     const bool direct = out_.template contiguous_rows<T>();
-    T* to = direct ? reinterpret_cast<T*>(out_.row(row)) + id : s.result.get() + id;
-    if (!is_finite_sum(sum)) std::fill(to, to + n, std::numeric_limits<T>::quiet_NaN());
+    // The next row is fetched while this one is written, where the caller's rows are shared out one by one.
+    const bool has_next = streaming_ && last - first == n_blocks_ && row + 1 < logits_.n_rows && reader_.in_place(row + 1);
+    const RowOut<T> to{direct ? reinterpret_cast<T*>(out_.row(row)) + id : s.result.get() + id, n, streaming_,
+                       has_next ? reader_.row(row + 1) : nullptr};
+    if (!is_finite_sum(sum)) std::fill(to.data, to.data + n, std::numeric_limits<T>::quiet_NaN());
     else if (result_ == Result::softmax)
-      kernels_.scale_exps(s.values.get() + id, s.factors.get() + first, static_cast<T>(1 / (1 + double(sum.rest))), n, to, streaming_);
+      kernels_.scale_exps(s.values.get() + id, s.factors.get() + first, static_cast<T>(1 / (1 + double(sum.rest))), to);
     else
-      kernels_.shift_logits((reader_.in_place(row) ? reader_.row(row) : s.values.get()) + id, sum.max, inverse_, log_sum_of(sum), n, to,
-                            streaming_);
-    if (!direct) out_.put(row, id, to, n);
+      kernels_.shift_logits((reader_.in_place(row) ? reader_.row(row) : s.values.get()) + id, sum.max, inverse_, log_sum_of(sum), to);
+    if (!direct) out_.put(row, id, to.data, n);
   }
 
   void whole_row(int64_t row, Scratch& s) const {

@@ -79,16 +79,16 @@ inline VD copy_sign(VD magnitude, VD sign) {
   return _mm256_or_pd(magnitude, _mm256_and_pd(sign, _mm256_set1_pd(-0.0)));
 }
 
-inline MF greater_equal(VF a, VF b) { return _mm256_cmp_ps(a, b, _CMP_GE_OQ); }
-inline MD greater_equal(VD a, VD b) { return _mm256_cmp_pd(a, b, _CMP_GE_OQ); }
+inline MF not_less(VF a, VF b) { return _mm256_cmp_ps(a, b, _CMP_NLT_UQ); }
+inline MD not_less(VD a, VD b) { return _mm256_cmp_pd(a, b, _CMP_NLT_UQ); }
 inline MF not_less_equal(VF a, VF b) { return _mm256_cmp_ps(a, b, _CMP_NLE_UQ); }
 inline MD not_less_equal(VD a, VD b) { return _mm256_cmp_pd(a, b, _CMP_NLE_UQ); }
-inline MF unordered(VF a, VF b) { return _mm256_cmp_ps(a, b, _CMP_UNORD_Q); }
-inline MD unordered(VD a, VD b) { return _mm256_cmp_pd(a, b, _CMP_UNORD_Q); }
 inline MF equal(VF a, VF b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
 inline MD equal(VD a, VD b) { return _mm256_cmp_pd(a, b, _CMP_EQ_OQ); }
 inline VF select(MF m, VF yes, VF no) { return _mm256_blendv_ps(no, yes, m); }
 inline VD select(MD m, VD yes, VD no) { return _mm256_blendv_pd(no, yes, m); }
+inline VF select_or_zero(MF m, VF yes) { return _mm256_and_ps(m, yes); }
+inline VD select_or_zero(MD m, VD yes) { return _mm256_and_pd(m, yes); }
 inline MF either(MF a, MF b) { return _mm256_or_ps(a, b); }
 inline MD either(MD a, MD b) { return _mm256_or_pd(a, b); }
 inline uint32_t mask_bits(MF m) { return static_cast<uint32_t>(_mm256_movemask_ps(m)); }

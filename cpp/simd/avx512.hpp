@@ -62,16 +62,16 @@ inline VD copy_sign(VD magnitude, VD sign) {
   return _mm512_or_pd(magnitude, _mm512_and_pd(sign, _mm512_set1_pd(-0.0)));
 }
 
-inline MF greater_equal(VF a, VF b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
-inline MD greater_equal(VD a, VD b) { return _mm512_cmp_pd_mask(a, b, _CMP_GE_OQ); }
+inline MF not_less(VF a, VF b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); }
+inline MD not_less(VD a, VD b) { return _mm512_cmp_pd_mask(a, b, _CMP_NLT_UQ); }
 inline MF not_less_equal(VF a, VF b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ); }
 inline MD not_less_equal(VD a, VD b) { return _mm512_cmp_pd_mask(a, b, _CMP_NLE_UQ); }
-inline MF unordered(VF a, VF b) { return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q); }
-inline MD unordered(VD a, VD b) { return _mm512_cmp_pd_mask(a, b, _CMP_UNORD_Q); }
 inline MF equal(VF a, VF b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 inline MD equal(VD a, VD b) { return _mm512_cmp_pd_mask(a, b, _CMP_EQ_OQ); }
 inline VF select(__mmask16 m, VF yes, VF no) { return _mm512_mask_mov_ps(no, m, yes); }
 inline VD select(__mmask8 m, VD yes, VD no) { return _mm512_mask_mov_pd(no, m, yes); }
+inline VF select_or_zero(__mmask16 m, VF yes) { return _mm512_maskz_mov_ps(m, yes); }
+inline VD select_or_zero(__mmask8 m, VD yes) { return _mm512_maskz_mov_pd(m, yes); }
 inline MF either(MF a, MF b) { return static_cast<MF>(a | b); }
 inline MD either(MD a, MD b) { return static_cast<MD>(a | b); }
 inline uint32_t mask_bits(MF m) { return m; }

@@ -61,16 +61,16 @@ inline VD copy_sign(VD magnitude, VD sign) {
   return from_bits(bits_of(magnitude) | (bits_of(sign) & uint64_t(0x8000000000000000)));
 }
 
-inline bool greater_equal(VF a, VF b) { return a >= b; }
-inline bool greater_equal(VD a, VD b) { return a >= b; }
+inline bool not_less(VF a, VF b) { return !(a < b); }
+inline bool not_less(VD a, VD b) { return !(a < b); }
 inline bool not_less_equal(VF a, VF b) { return !(a <= b); }
 inline bool not_less_equal(VD a, VD b) { return !(a <= b); }
-inline bool unordered(VF a, VF b) { return a != a || b != b; }
-inline bool unordered(VD a, VD b) { return a != a || b != b; }
 inline bool equal(VF a, VF b) { return a == b; }
 inline bool equal(VD a, VD b) { return a == b; }
 inline VF select(bool m, VF yes, VF no) { return m ? yes : no; }
 inline VD select(bool m, VD yes, VD no) { return m ? yes : no; }
+inline VF select_or_zero(bool m, VF yes) { return m ? yes : 0.0f; }
+inline VD select_or_zero(bool m, VD yes) { return m ? yes : 0.0; }
 inline bool either(bool a, bool b) { return a || b; }
 inline uint32_t mask_bits(bool m) { return m; }
 inline bool first_lanes(ptrdiff_t n, const float*) { return n > 0; }
