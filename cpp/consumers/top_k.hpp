@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "core/fold.hpp"
@@ -10,25 +11,59 @@
 
 namespace lmhead {
 
-template <class T>
-struct Better {
-  bool operator()(const Candidate<T>& a, const Candidate<T>& b) const {
-    if (a.value > b.value) return true;
-    if (a.value < b.value) return false;
-    const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
-    if (a_nan != b_nan) return a_nan;
-    return a.id < b.id;
-  }
+// A float as an unsigned number in the same order: NaN (either sign) above all, -0.0 as +0.0.
+inline uint64_t order_of(float x) {
+  if (x != x) return 0xffffffffu;
+  const float positive_zero = x + 0.0f;
+  uint32_t u;
+  std::memcpy(&u, &positive_zero, sizeof(u));
+  return u & 0x80000000u ? static_cast<uint32_t>(~u) : u | 0x80000000u;
+}
+inline uint64_t order_of(double x) {
+  if (x != x) return ~uint64_t(0);
+  const double positive_zero = x + 0.0;
+  uint64_t u;
+  std::memcpy(&u, &positive_zero, sizeof(u));
+  return u >> 63 ? ~u : u | uint64_t(1) << 63;
+}
+
+// One candidate. Short: float32 among fewer than 2^32 ids, order and id in one word, so that lists are sorted by one comparison.
+struct ShortCandidate {
+  using T = float;
+  uint64_t key;
+  T value;
+
+  ShortCandidate() = default;
+  ShortCandidate(T logit, int64_t id) : key(order_of(logit) << 32 | (0xffffffffu - static_cast<uint32_t>(id))), value(logit) {}
+  int64_t id() const { return 0xffffffffu - static_cast<uint32_t>(key); }
+  bool better(const ShortCandidate& other) const { return key > other.key; }
 };
 
-template <class T>
+template <class Number>
+struct LongCandidate {
+  using T = Number;
+  uint64_t order;
+  int64_t place;
+  T value;
+
+  LongCandidate() = default;
+  LongCandidate(T logit, int64_t id) : order(order_of(logit)), place(id), value(logit) {}
+  int64_t id() const { return place; }
+  bool better(const LongCandidate& other) const { return order != other.order ? order > other.order : place < other.place; }
+};
+
+constexpr int64_t kShortIds = int64_t(1) << 32;
+
+template <class Candidate>
 class TopList {
  public:
+  using T = typename Candidate::T;
+
   void start(int64_t k) {
     k_ = k;
     count_ = 0;
     full_ = false;
-    room_ = k + std::max<int64_t>(k, 2 * kBlockIds);
+    room_ = k + std::max<int64_t>(k, kBlockIds);
   }
 
   // Logits of ids first_id .. first_id + n - 1; every earlier call had smaller ids.
@@ -36,14 +71,12 @@ class TopList {
     for (int64_t i = 0; i < n; i += kBlockIds) add_block(table, logits + i, std::min(kBlockIds, n - i), first_id + i);
   }
 
-  const Candidate<T>* begin() const { return kept_.get(); }
-  int64_t count() const { return count_; }
+  const Candidate* begin() const { return kept_.get(); }
 
   // The best k of what came, best first.
-  int64_t sort() {
+  void sort() {
     shrink();
-    std::sort(kept_.get(), kept_.get() + count_, Better<T>());
-    return count_;
+    std::sort(kept_.get(), kept_.get() + count_, is_better);
   }
 
   // Candidates of other ids, in any order.
@@ -55,15 +88,20 @@ class TopList {
   }
 
  private:
+  static bool is_better(const Candidate& a, const Candidate& b) { return a.better(b); }
+
   void add_block(const KernelTable& table, const T* logits, int64_t n, int64_t first_id) {
     if (count_ + n > capacity_) grow(std::min(room_, 2 * (count_ + n)) + kBlockIds);
-    Candidate<T>* end = kept_.get() + count_;
+    Candidate* end = kept_.get() + count_;
     if (!full_) {
-      for (int64_t i = 0; i < n; ++i) end[i] = {logits[i], first_id + i};
+      for (int64_t i = 0; i < n; ++i) end[i] = Candidate(logits[i], first_id + i);
       count_ += n;
       if (count_ >= k_) settle();
     } else if (bar_ == bar_) {  // nothing with a greater id passes a bar of NaN
-      count_ += row_kernels<T>(table).select(logits, n, first_id, bar_, end);
+      uint16_t places[kBlockIds];
+      const int64_t found = row_kernels<T>(table).select(logits, n, bar_, places);
+      for (int64_t i = 0; i < found; ++i) end[i] = Candidate(logits[places[i]], first_id + places[i]);
+      count_ += found;
       if (count_ > room_) settle();
     }
   }
@@ -77,22 +115,19 @@ class TopList {
 
   // Leaves the k best, the k-th of them last.
   void shrink() {
-    if (count_ <= k_) {
-      if (count_ == k_ && k_ > 0) std::nth_element(kept_.get(), kept_.get() + k_ - 1, kept_.get() + count_, Better<T>());
-      return;
-    }
-    std::nth_element(kept_.get(), kept_.get() + k_ - 1, kept_.get() + count_, Better<T>());
+    if (count_ < k_) return;
+    std::nth_element(kept_.get(), kept_.get() + k_ - 1, kept_.get() + count_, is_better);
     count_ = k_;
   }
 
   void grow(int64_t capacity) {
-    Buffer<Candidate<T>> larger(capacity);
+    Buffer<Candidate> larger(capacity);
     std::copy(kept_.get(), kept_.get() + count_, larger.get());
     kept_ = std::move(larger);
     capacity_ = capacity;
   }
 
-  Buffer<Candidate<T>> kept_;
+  Buffer<Candidate> kept_;
   int64_t k_ = 0, count_ = 0, capacity_ = 0, room_ = 0;
   T bar_ = 0;
   bool full_ = false;
@@ -103,19 +138,22 @@ struct TopKTarget {
   int64_t* indices;  // (N, k), contiguous
   int64_t k;
 
-  template <class T>
-  void put(int64_t row, TopList<T>& list) const {
+  template <class Candidate>
+  void put(int64_t row, TopList<Candidate>& list) const {
     list.sort();
     for (int64_t i = 0; i < k; ++i) {
-      reinterpret_cast<T*>(values)[row * k + i] = list.begin()[i].value;
-      indices[row * k + i] = list.begin()[i].id;
+      reinterpret_cast<typename Candidate::T*>(values)[row * k + i] = list.begin()[i].value;
+      indices[row * k + i] = list.begin()[i].id();
     }
   }
 };
 
-template <class T>
+template <class Candidate>
 class TopK {
  public:
+  using T = typename Candidate::T;
+  using List = TopList<Candidate>;
+
   TopK(const KernelTable& table, const TopKTarget& out, int threads)
       : table_(table), out_(out), threads_(threads), lists_(static_cast<size_t>(threads)) {}
 
@@ -123,7 +161,7 @@ class TopK {
     first_row_ = first_row;
     for (auto& of_worker : lists_) {
       of_worker.resize(static_cast<size_t>(n_rows));
-      for (TopList<T>& list : of_worker) list.start(out_.k);
+      for (List& list : of_worker) list.start(out_.k);
     }
   }
   Place<T> place(int64_t, int64_t) const { return {}; }
@@ -133,14 +171,14 @@ class TopK {
   }
   void finish(int64_t first_row, int64_t n_rows) {
     run_tasks(n_rows * out_.k >= 4096 ? threads_ : 1, n_rows, [&](int, int64_t r) {
-      TopList<T>& first = list(0, first_row + r);
+      List& first = list(0, first_row + r);
       for (int worker = 1; worker < threads_; ++worker) first.take(list(worker, first_row + r));
       out_.put(first_row + r, first);
     });
   }
 
  private:
-  TopList<T>& list(int worker, int64_t row) {
+  List& list(int worker, int64_t row) {
     return lists_[static_cast<size_t>(worker)][static_cast<size_t>(row - first_row_)];
   }
 
@@ -148,7 +186,7 @@ class TopK {
   const TopKTarget& out_;
   int threads_;
   int64_t first_row_ = 0;
-  std::vector<std::vector<TopList<T>>> lists_;
+  std::vector<std::vector<List>> lists_;
 };
 
 }  // namespace lmhead

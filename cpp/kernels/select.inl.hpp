@@ -9,17 +9,14 @@ namespace lmhead {
 namespace {
 
 template <class T>
-int64_t select_above(const T* z, int64_t n, int64_t first_id, T threshold, Candidate<T>* out) {
+int64_t select_above(const T* z, int64_t n, T threshold, uint16_t* places) {
   constexpr int lanes = kLanes<T>;
   // Four registers a test: candidates are rare once the threshold has settled.
   constexpr int wide = 4;
   const Vector<T> bar = broadcast(threshold);
   int64_t count = 0;
   const auto append = [&](uint32_t bits, int64_t at) {
-    for (; bits; bits &= bits - 1) {
-      const int64_t i = at + __builtin_ctz(bits);
-      out[count++] = {z[i], first_id + i};
-    }
+    for (; bits; bits &= bits - 1) places[count++] = static_cast<uint16_t>(at + __builtin_ctz(bits));
   };
   int64_t i = 0;
   for (; i + wide * lanes <= n; i += wide * lanes) {
@@ -29,7 +26,7 @@ int64_t select_above(const T* z, int64_t n, int64_t first_id, T threshold, Candi
     for (int w = 0; w < wide; ++w) append(mask_bits(not_less_equal(load(z + i + w * lanes), bar)), i + w * lanes);
   }
   for (; i < n; ++i)
-    if (!(z[i] <= threshold)) out[count++] = {z[i], first_id + i};
+    if (!(z[i] <= threshold)) places[count++] = static_cast<uint16_t>(i);
   return count;
 }
 

@@ -73,12 +73,6 @@ struct RowOut {
 };
 
 template <class T>
-struct Candidate {
-  T value;
-  int64_t id;
-};
-
-template <class T>
 struct RowKernels {
   void (*adjust)(const AdjustRow&);
   // Sums of the blocks of a run of ids that starts at a block boundary. exps: null, or [n] values exp((x - its block's max) /
@@ -90,8 +84,8 @@ struct RowKernels {
   void (*scale_exps)(const T* exps, const T* factors, T normaliser, const RowOut<T>& out);
   // out[i] = (logits[i] - max) * inverse_temperature - log_sum
   void (*shift_logits)(const T* logits, T max, T inverse_temperature, T log_sum, const RowOut<T>& out);
-  // Appends what is greater than `threshold` or NaN, in id order; returns the number appended.
-  int64_t (*select)(const T* logits, int64_t n, int64_t first_id, T threshold, Candidate<T>* out);
+  // Places of a block (n <= kBlockIds) that hold more than `threshold`, or NaN, in ascending order; returns how many.
+  int64_t (*select)(const T* logits, int64_t n, T threshold, uint16_t* places);
 };
 
 struct KernelTable {

@@ -8,11 +8,12 @@
 namespace lmhead {
 namespace {
 
-template <class T>
+template <class Candidate>
 void logits_top_k_as(const Rows& hidden, const Rows& weight, const HeadOptions& options, const TopKTarget& out, int threads) {
   const KernelTable& kernels = table();
+  using T = typename Candidate::T;
   const Projection projection(kernels, hidden, weight);
-  TopK<T> best(kernels, out, threads);
+  TopK<Candidate> best(kernels, out, threads);
   fold<T>(kernels, projection, Adjust<T>{static_cast<const T*>(options.bias), options.softcap, options.scale}, best, threads);
 }
 
@@ -21,12 +22,13 @@ constexpr int64_t kIdsPerTask = 1 << 16;
 // Elements below which one thread is done before a second has woken.
 constexpr int64_t kSerialElements = 1 << 16;
 
-template <class T>
+template <class Candidate>
 void top_k_as(const Rows& logits, const TopKTarget& out, int threads) {
   const KernelTable& kernels = table();
+  using T = typename Candidate::T;
   const Reader<T> reader(kernels, logits);
   struct Scratch {
-    TopList<T> list;
+    TopList<Candidate> list;
     Buffer<T> run;
     Buffer<char> temporary;
   };
@@ -63,14 +65,16 @@ void top_k_as(const Rows& logits, const TopKTarget& out, int threads) {
 
 void logits_top_k(const Rows& hidden, const Rows& weight, const HeadOptions& options, const TopKTarget& out, int threads) {
   if (out.k == 0) return;
-  if (weight.dtype == DType::float64) logits_top_k_as<double>(hidden, weight, options, out, threads);
-  else logits_top_k_as<float>(hidden, weight, options, out, threads);
+  if (weight.dtype == DType::float64) logits_top_k_as<LongCandidate<double>>(hidden, weight, options, out, threads);
+  else if (weight.n_rows < kShortIds) logits_top_k_as<ShortCandidate>(hidden, weight, options, out, threads);
+  else logits_top_k_as<LongCandidate<float>>(hidden, weight, options, out, threads);
 }
 
 void top_k(const Rows& logits, const TopKTarget& out, int threads) {
   if (out.k == 0) return;
-  if (logits.dtype == DType::float64) top_k_as<double>(logits, out, threads);
-  else top_k_as<float>(logits, out, threads);
+  if (logits.dtype == DType::float64) top_k_as<LongCandidate<double>>(logits, out, threads);
+  else if (logits.width < kShortIds) top_k_as<ShortCandidate>(logits, out, threads);
+  else top_k_as<LongCandidate<float>>(logits, out, threads);
 }
 
 }  // namespace lmhead
