@@ -63,13 +63,14 @@ def matrices(shape: tuple[int, int], dtype: DType) -> dict[str, Array]:
 @every_pair
 @pytest.mark.parametrize("shape", [(19, 37), (300, 131)], ids=str)
 def test_any_weight(threads: int, shape: tuple[int, int], hidden_dtype: DType, weight_dtype: DType) -> None:
-    for rows in (1, 2, 3, 17):  # (D, V) takes another way for up to 2 rows, half precision for 16 and more
+    # (D, V) takes another way for up to 2 rows, half precision for 16 and more.
+    for rows in (1, 2, 3, 17) if shape[0] < 100 else (1, 17):
         hidden = normal((rows, shape[1]), hidden_dtype)
         expected = native.logits(hidden, normal(shape, weight_dtype), threads=1)
         best = native.topk(expected, 5)
         for view in matrices(shape, weight_dtype).values():
             oracle.assert_same_bits(native.logits(hidden, view, threads=threads), expected)
-            if rows in (2, 17):
+            if rows == 17:
                 top = native.logits_topk(hidden, view, 5, threads=threads)
                 oracle.assert_same_bits(top.values, best.values)
                 oracle.assert_same_bits(top.indices, best.indices)

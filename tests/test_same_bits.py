@@ -89,9 +89,9 @@ def test_logits_do_not_know_their_batch(threads: int, hidden_dtype: DType, weigh
         hidden, weight = some_head(rows, vocabulary, width, hidden_dtype, weight_dtype)
         for storage in (weight, np.asfortranarray(weight)):
             alone = np.stack([native.logits(h, storage, threads=1) for h in hidden])
-            for n in {1, 2, 7, 15, 16, rows} - set(range(rows + 1, 99)):
+            for n in {2, 7, 15, 16, rows} - set(range(rows + 1, 99)):
                 oracle.assert_same_bits(native.logits(hidden[:n], storage, threads=threads), alone[:n])
-                oracle.assert_same_bits(native.logits(hidden[rows - n :], storage, threads=threads), alone[rows - n :])
+            oracle.assert_same_bits(native.logits(hidden[1:], storage, threads=threads), alone[1:])
 
 
 @each_table
@@ -174,9 +174,8 @@ def test_long_rows_do_not_know_their_memory(name: str, dtype: DType) -> None:
     width = 2**18 + 77 if name.startswith("topk") else 40001
     x = np.random.default_rng(1).standard_normal((1, width)).astype(dtype)
     expected = function(x, threads=1)
-    for view in layouts(x).values():
-        for threads in (2, 3):
-            oracle.assert_same_bits(function(view, threads=threads), expected)
+    for number, view in enumerate(layouts(x).values()):
+        oracle.assert_same_bits(function(view, threads=2 + number % 2), expected)
 
 
 # ---- kernel tables -------------------------------------------------------------------------------------------------

@@ -67,17 +67,23 @@ def test_every_vocabulary(threads: int, dtype: DType) -> None:
 
 @every_dtype
 def test_rows_that_are_shared_out(threads: int, dtype: DType) -> None:
-    """One long row, in blocks, over several threads; results above 8 MiB go past the caches."""
+    """One long row in blocks over several threads, many rows one by one."""
     for rows, vocabulary in [(1, 129920), (2, 40001), (70, 1025)]:
         check(rows, vocabulary, dtype, 1.0, threads)
-    logits = some_logits(1, 2**21 + 13, dtype)[0]
+
+
+@wide_dtypes
+def test_results_that_go_past_the_caches(threads: int, dtype: DType) -> None:
+    """Above 8 MiB: the bits of a result of every other element, which takes the ordinary way."""
+    vocabulary = 2**23 // dtype.itemsize + 13
+    logits = some_logits(1, vocabulary, dtype)[0]
     for function in FUNCTIONS:
-        scattered, whole = (np.full(2 * (2**21 + 13), NAN, oracle.result_dtype(dtype)) for _ in range(2))
+        scattered, whole = np.full((2, 2 * vocabulary), NAN, dtype)
         expected = function(logits, out=scattered[::2], threads=1)
         for first in (0, 9):  # also from the middle of a cache line
-            actual = function(logits, out=whole[first : first + len(logits)], threads=threads)
+            actual = function(logits, out=whole[first : first + vocabulary], threads=threads)
             oracle.assert_same_bits(actual, expected)
-        assert np.isnan(whole[len(logits) + 9 :]).all()
+        assert np.isnan(whole[vocabulary + 9 :]).all()
 
 
 @wide_dtypes

@@ -21,19 +21,19 @@ inline __attribute__((always_inline)) void project_step(Accumulators<Row, M, N>&
                                                         ptrdiff_t d, ptrdiff_t left) {
   LMHEAD_UNROLL
   for (int half = 0; half < Row::kHalves; ++half)
-  LMHEAD_UNROLL
+    LMHEAD_UNROLL
     for (int p = 0; p < kParts<typename Row::T>; ++p) {
       typename Row::Operand weight[N];
-  LMHEAD_UNROLL
+      LMHEAD_UNROLL
       for (int n = 0; n < N; ++n) {
         weight[n] = tail ? Row::load_tail(w[n] + d, half, p, left) : Row::load(w[n] + d, half, p);
         keep_in_register(weight[n]);
       }
-  LMHEAD_UNROLL
+      LMHEAD_UNROLL
       for (int m = 0; m < M; ++m) {
         typename Row::Operand h = Row::load_hidden(hidden + m * hidden_stride + d, half, p);
         keep_in_register(h);
-  LMHEAD_UNROLL
+        LMHEAD_UNROLL
         for (int n = 0; n < N; ++n) acc.sum[p][m][n] = Row::multiply_add(h, weight[n], acc.sum[p][m][n]);
       }
     }
@@ -42,18 +42,16 @@ inline __attribute__((always_inline)) void project_step(Accumulators<Row, M, N>&
 template <class Row, int M, int N>
 inline void reduce_tile(const Accumulators<Row, M, N>& acc, typename Row::T* out, ptrdiff_t out_stride) {
   using T = typename Row::T;
-#ifdef __AVX512F__
-  if constexpr (M == 4 && N == 6 && sizeof(T) == 4) {
+  if constexpr (kHasTileReduce && M == kTileRows && N == kTileIds && sizeof(T) == 4) {
     tile_reduce(&acc.sum[0][0][0], out, out_stride);
     return;
   }
-#endif
   LMHEAD_UNROLL
   for (int m = 0; m < M; ++m)
-  LMHEAD_UNROLL
+    LMHEAD_UNROLL
     for (int n = 0; n < N; ++n) {
       Vector<T> parts[kParts<T>];
-  LMHEAD_UNROLL
+      LMHEAD_UNROLL
       for (int p = 0; p < kParts<T>; ++p) parts[p] = acc.sum[p][m][n];
       out[m * out_stride + n] = reduce_parts<T>(parts);
     }

@@ -133,6 +133,29 @@ inline double reduce_max(VD a) {
   return _mm_cvtsd_f64(_mm_max_sd(q, _mm_unpackhi_pd(q, q)));
 }
 
+// The sums of a full tile of 3 rows x 2 ids whose accumulators are acc[p * 6 + m * 2 + n] for part p, by transposing adds: the
+// canonical tree in every lane, 30 instructions instead of 75. A register holds id 0 in its low half and id 1 in its high half.
+constexpr bool kHasTileReduce = true;
+inline VF pair_apart2(VF a, VF b) {
+  const __m256d x = _mm256_castps_pd(a), y = _mm256_castps_pd(b);
+  return add(_mm256_castpd_ps(_mm256_unpacklo_pd(x, y)), _mm256_castpd_ps(_mm256_unpackhi_pd(x, y)));
+}
+inline __attribute__((always_inline)) void tile_reduce(const VF* acc, float* out, ptrdiff_t out_stride) {
+  VF row[3];
+  LMHEAD_UNROLL
+  for (int m = 0; m < 3; ++m) {
+    const VF first = add(acc[2 * m], acc[6 + 2 * m]), second = add(acc[2 * m + 1], acc[6 + 2 * m + 1]);  // 8 apart
+    row[m] = add(_mm256_permute2f128_ps(first, second, 0x20), _mm256_permute2f128_ps(first, second, 0x31));  // 4 apart
+  }
+  const VF left = pair_apart2(row[0], row[1]), right = pair_apart2(row[2], row[2]);
+  const VF sums = add(_mm256_shuffle_ps(left, right, 0x88), _mm256_shuffle_ps(left, right, 0xdd));  // 1 apart: rows 0, 1, 2, 2
+  const __m128 id0 = _mm256_castps256_ps128(sums), id1 = _mm256_extractf128_ps(sums, 1);
+  const __m128 rows01 = _mm_unpacklo_ps(id0, id1), rows22 = _mm_unpackhi_ps(id0, id1);
+  _mm_storel_pi((__m64*)out, rows01);
+  _mm_storeh_pi((__m64*)(out + out_stride), rows01);
+  _mm_storel_pi((__m64*)(out + 2 * out_stride), rows22);
+}
+
 // The first n of `count` 16-bit values through a small buffer: there is no 16-bit masked load before AVX-512.
 template <int count>
 inline void copy_first_u16(const uint16_t* p, ptrdiff_t n, uint16_t* buffer) {

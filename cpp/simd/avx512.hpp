@@ -168,7 +168,7 @@ inline VF pair_apart2(VF a, VF b) {
 }
 inline VF pair_apart1(VF a, VF b) { return add(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd)); }
 
-// sums[m][n] of a full 4 x 6 tile of accumulators acc[m * 6 + n], written to rows of `out`.
+// The sums of a full 4 x 6 tile of accumulators acc[m * 6 + n], written to rows of `out`.
 constexpr bool kHasTileReduce = true;
 inline __attribute__((always_inline)) void tile_reduce(const VF* acc, float* out, ptrdiff_t out_stride) {
   VF quads[6];

@@ -18,6 +18,7 @@ using MD = bool;       // mask over VD; the same type, so overloads on masks tak
 constexpr bool kHasDotBf16 = false;
 // 1 x 1: nothing to keep in registers, one accumulator per canonical lane is already 16 chains.
 constexpr int kTileRows = 1, kTileIds = 1, kTileIdsOneRow = 1;
+constexpr bool kHasTileReduce = false;
 
 inline uint32_t bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }
 inline float from_bits(uint32_t u) { return __builtin_bit_cast(float, u); }
@@ -87,6 +88,7 @@ inline VD exponent_exp2(VD magic_sum) { return from_bits((bits_of(magic_sum) << 
 
 inline float reduce_add(VF a) { return a; }
 inline double reduce_add(VD a) { return a; }
+inline void tile_reduce(const VF*, float*, ptrdiff_t) {}
 inline float reduce_max(VF a) { return a; }
 inline double reduce_max(VD a) { return a; }
 
