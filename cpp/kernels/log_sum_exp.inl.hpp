@@ -35,6 +35,7 @@ inline T lane_without_first_max(const T* z, int64_t n, T max, T inverse_temperat
   return sum;
 }
 
+// `value` is one of them.
 template <class T>
 inline int64_t first_index_of(const T* z, int64_t n, T value) {
   constexpr int lanes = kLanes<T>;

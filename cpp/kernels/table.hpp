@@ -76,7 +76,7 @@ template <class T>
 struct RowKernels {
   void (*adjust)(const AdjustRow&);
   // Sums of the blocks of a run of ids that starts at a block boundary. exps: null, or [n] values exp((x - its block's max) /
-  // temperature).
+  // temperature), apart from `logits`.
   void (*block_sums)(const T* logits, int64_t n, T inverse_temperature, T* exps, BlockSum<T>* sums);
   // Blocks in id order to one row; factors: null, or [n_blocks] values exp((block max - row max) / temperature).
   BlockSum<T> (*merge_sums)(const BlockSum<T>* blocks, int64_t n_blocks, T inverse_temperature, T* factors);

@@ -31,12 +31,17 @@ class RowPass {
         n_blocks_(ceil_div(logits.width, kBlockIds)),
         streaming_(double(logits.n_rows) * double(logits.width) * sizeof(T) >= kStreamingBytes && out.template contiguous_rows<T>()) {}
 
+  // What a worker needs to convert a block.
+  struct Conversion {
+    Buffer<T> block;
+    Buffer<char> temporary;
+  };
   struct Scratch {
-    Buffer<T> values;  // exps of the row (softmax), or its logits where they have to be converted
+    Buffer<T> values;  // exps of the row (softmax), or its logits where log-softmax has to convert them
     Buffer<T> result;  // where the output's rows are not contiguous
     Buffer<T> factors;
     Buffer<BlockSum<T>> blocks;
-    Buffer<char> temporary;
+    Conversion conversion;
   };
 
   int64_t n_blocks() const { return n_blocks_; }
@@ -48,23 +53,21 @@ class RowPass {
   }
   // Room for the values of a row, of which a task fills a part.
   void reserve_values(Scratch& s, int64_t row) const {
-    if (result_ == Result::softmax || !reader_.in_place(row)) s.values.reserve(result_ == Result::log_sum_exp ? kBlockIds : logits_.width);
+    if (result_ == Result::softmax || (result_ == Result::log_softmax && !reader_.in_place(row))) s.values.reserve(logits_.width);
   }
 
   // The sums of blocks [first, last) of a row.
-  void sum_blocks(int64_t row, int64_t first, int64_t last, Scratch& s, Buffer<char>& temporary) const {
-    const auto sum = [&](int64_t block, int64_t end, const T* z, T* exps) {
-      kernels_.block_sums(z, std::min(end * kBlockIds, logits_.width) - block * kBlockIds, inverse_, exps, s.blocks.get() + block);
+  void sum_blocks(int64_t row, int64_t first, int64_t last, Scratch& s, Conversion& mine) const {
+    const auto sum = [&](int64_t block, int64_t end, const T* z) {
+      const int64_t id = block * kBlockIds;
+      kernels_.block_sums(z, std::min(end * kBlockIds, logits_.width) - id, inverse_,
+                          result_ == Result::softmax ? s.values.get() + id : nullptr, s.blocks.get() + block);
     };
-    if (reader_.in_place(row)) {
-      const int64_t id = first * kBlockIds;
-      return sum(first, last, reader_.row(row) + id, result_ == Result::softmax ? s.values.get() + id : nullptr);
-    }
+    if (reader_.in_place(row)) return sum(first, last, reader_.row(row) + first * kBlockIds);
     for (int64_t b = first; b < last; ++b) {  // a converted block is summed while it is in L1
       const int64_t id = b * kBlockIds;
-      T* values = s.values.get() + (result_ == Result::log_sum_exp ? 0 : id);
-      const T* z = reader_.read(row, id, std::min(kBlockIds, logits_.width - id), values, temporary);
-      sum(b, b + 1, z, result_ == Result::softmax ? values : nullptr);
+      T* to = result_ == Result::log_softmax ? s.values.get() + id : mine.block.reserve(kBlockIds);
+      sum(b, b + 1, reader_.read(row, id, std::min(kBlockIds, logits_.width - id), to, mine.temporary));
     }
   }
 
@@ -95,7 +98,7 @@ class RowPass {
 
   void whole_row(int64_t row, Scratch& s) const {
     reserve_values(s, row);
-    sum_blocks(row, 0, n_blocks_, s, s.temporary);
+    sum_blocks(row, 0, n_blocks_, s, s.conversion);
     const BlockSum<T> sum = merge(s);
     if (result_ == Result::log_sum_exp) write_sum(row, sum);
     else write_blocks(row, 0, n_blocks_, sum, s);
@@ -116,14 +119,14 @@ class RowPass {
 template <class T>
 void shared_rows(const RowPass<T>& pass, const Rows& logits, Result result, int threads) {
   typename RowPass<T>::Scratch s;
-  std::vector<Buffer<char>> temporaries(static_cast<size_t>(threads));
+  std::vector<typename RowPass<T>::Conversion> conversions(static_cast<size_t>(threads));
   pass.reserve(s);
   const int64_t n_tasks = ceil_div(pass.n_blocks(), kBlocksPerTask);
   const auto end_of = [&](int64_t task) { return std::min(pass.n_blocks(), (task + 1) * kBlocksPerTask); };
   for (int64_t row = 0; row < logits.n_rows; ++row) {
     pass.reserve_values(s, row);
     run_tasks(threads, n_tasks, [&](int worker, int64_t task) {
-      pass.sum_blocks(row, task * kBlocksPerTask, end_of(task), s, temporaries[static_cast<size_t>(worker)]);
+      pass.sum_blocks(row, task * kBlocksPerTask, end_of(task), s, conversions[static_cast<size_t>(worker)]);
     });
     const BlockSum<T> sum = pass.merge(s);
     if (result == Result::log_sum_exp) pass.write_sum(row, sum);
@@ -135,9 +138,7 @@ void shared_rows(const RowPass<T>& pass, const Rows& logits, Result result, int 
 template <class T>
 void row_family(const Rows& logits, double temperature, Result result, const Target& out, int threads) {
   const RowPass<T> pass(table(), logits, temperature, result, out);
-  // A converted row is filled block by block in one buffer that a sum alone does not keep, so such rows are not shared out.
-  const bool shareable = result != Result::log_sum_exp || (logits.contiguous() && logits.dtype == kDTypeOf<T>);
-  if (logits.n_rows < threads && pass.n_blocks() >= 2 * kBlocksPerTask && shareable) return shared_rows(pass, logits, result, threads);
+  if (logits.n_rows < threads && pass.n_blocks() >= 2 * kBlocksPerTask) return shared_rows(pass, logits, result, threads);
   if (double(logits.n_rows) * double(logits.width) < kSerialElements) threads = 1;
   std::vector<typename RowPass<T>::Scratch> scratch(static_cast<size_t>(threads));
   run_tasks(threads, logits.n_rows, [&](int worker, int64_t row) {
