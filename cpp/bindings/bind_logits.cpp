@@ -10,13 +10,8 @@ py::array logits_of(py::handle hidden, py::handle weight, py::handle bias, py::h
                     py::handle threads) {
   const HeadArguments a = head_arguments(hidden, weight, bias, softcap, scale);
   const int n_threads = threads_option(threads);
-  const Output result = bias.is_none()
-      ? output(out, with_last(a.head.hidden.shape, a.head.vocabulary()), a.head.doubles(), {&a.head.hidden, &a.head.weight}, SameMemory::refused)
-      : [&] {
-          const Operand small = operand("bias", a.bias);
-          return output(out, with_last(a.head.hidden.shape, a.head.vocabulary()), a.head.doubles(),
-                        {&a.head.hidden, &a.head.weight, &small}, SameMemory::refused);
-        }();
+  const Output result = output(out, with_last(a.head.hidden.shape, a.head.vocabulary()), a.head.doubles(),
+                               {&a.head.hidden, &a.head.weight}, SameMemory::refused, {{"bias", bias}});
   const Rows hidden_rows = a.head.hidden.rows(), weight_rows = a.head.weight.rows();
   {
     const py::gil_scoped_release release;

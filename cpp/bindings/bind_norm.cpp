@@ -13,12 +13,7 @@ py::array norm(bool centred, py::handle x, py::handle gain, py::handle bias, py:
   const py::array biases = vector_operand("bias", "(D,)", bias, rows.shape.back(), width, true);
   const double epsilon = eps_option(eps);
   const int n_threads = threads_option(threads);
-  Operand gain_view, bias_view;
-  gain_view.name = "gain";
-  bias_view.name = "bias";
-  if (!gain.is_none()) gain_view = operand("gain", gains);
-  if (!bias.is_none()) bias_view = operand("bias", biases);
-  const Output result = output(out, rows.shape, rows.dtype == DType::float64, {&rows, &gain_view, &bias_view}, SameMemory::allowed);
+  const Output result = output(out, rows.shape, rows.dtype == DType::float64, {&rows}, SameMemory::allowed, {{"gain", gain}, {"bias", bias}});
   const auto* g = gain.is_none() ? nullptr : static_cast<const double*>(gains.data());
   const auto* b = bias.is_none() ? nullptr : static_cast<const double*>(biases.data());
   const Rows view = rows.rows();

@@ -14,7 +14,7 @@ py::array apply(RowOp op, bool reduces, py::handle logits, py::handle temperatur
   const int n_threads = threads_option(threads);
   const bool doubles = rows.dtype == DType::float64;
   const Output result = output(out, reduces ? leading(rows.shape) : rows.shape, doubles, {&rows},
-                               reduces ? SameMemory::refused : SameMemory::allowed, !reduces);
+                               reduces ? SameMemory::refused : SameMemory::allowed, {}, !reduces);
   const Rows view = rows.rows();
   {
     const py::gil_scoped_release release;

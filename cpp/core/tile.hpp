@@ -1,6 +1,8 @@
 // The unit every consumer sees: adjusted logits of some rows for a run of ids that starts at a block boundary.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -29,10 +31,34 @@ struct Adjust {
 
   bool none() const { return !bias && softcap == 0 && scale == 1; }
 
+  // A cap or a scale that float32 cannot hold well; with the other one the result may still be ordinary.
+  bool beyond_float() const {
+    const auto beyond = [](double x) { return x != 0 && !(std::fabs(x) > 1e-30 && std::fabs(x) < 1e30); };
+    return beyond(softcap) || beyond(scale);
+  }
+
   void operator()(const KernelTable& table, const Tile<T>& tile) const {
     if (none()) return;
-    for (int64_t r = 0; r < tile.n_rows; ++r)
-      row_kernels<T>(table).adjust({tile.row(r), bias ? bias + tile.first_id : nullptr, tile.n_ids, softcap, scale});
+    const bool widen = sizeof(T) == 4 && beyond_float();
+    for (int64_t r = 0; r < tile.n_rows; ++r) {
+      const T* row_bias = bias ? bias + tile.first_id : nullptr;
+      if (widen) in_double(table, tile.row(r), row_bias, tile.n_ids);
+      else row_kernels<T>(table).adjust({tile.row(r), row_bias, tile.n_ids, softcap, scale});
+    }
+  }
+
+ private:
+  void in_double(const KernelTable& table, T* logits, const T* row_bias, int64_t n) const {
+    double wide[kBlockIds], wide_bias[kBlockIds];
+    for (int64_t first = 0; first < n; first += kBlockIds) {
+      const int64_t count = std::min(kBlockIds, n - first);
+      for (int64_t i = 0; i < count; ++i) {
+        wide[i] = logits[first + i];
+        wide_bias[i] = row_bias ? row_bias[first + i] : 0;
+      }
+      table.f64.adjust({wide, row_bias ? wide_bias : nullptr, count, softcap, scale});
+      for (int64_t i = 0; i < count; ++i) logits[first + i] = static_cast<T>(wide[i]);
+    }
   }
 };
 

@@ -8,6 +8,9 @@
 namespace lmhead {
 namespace {
 
+// Below this, tanh(y) = y - y^3 / 3 + ... is y to half a unit in the last place; y itself might be subnormal under a great cap.
+template <class T> constexpr T kLinear = sizeof(T) == 4 ? T(0x1p-13) : T(0x1p-27);
+
 template <class T>
 void adjust_row(const AdjustRow& a) {
   constexpr int lanes = kLanes<T>;
@@ -18,7 +21,10 @@ void adjust_row(const AdjustRow& a) {
     const int64_t left = a.n - i;
     Vector<T> x = load_first(z + i, left, T(0));
     if (bias) x = add(x, load_first(bias + i, left, T(0)));
-    if (a.softcap != 0) x = mul(broadcast(cap), tanh_of<T>(div(x, broadcast(cap))));
+    if (a.softcap != 0) {
+      const Vector<T> capped = mul(broadcast(cap), tanh_of<T>(div(x, broadcast(cap))));
+      x = select(not_less(abs(x), broadcast(cap * kLinear<T>)), capped, x);
+    }
     if (a.scale != 1) x = mul(x, broadcast(scale));
     store_first(z + i, left, x);
   }

@@ -1,6 +1,7 @@
 #include "bindings/arguments/operand.hpp"
 
 #include <atomic>
+#include <cstring>
 
 #include "bindings/arguments/dlpack.hpp"
 #include "dispatch/tables.hpp"
@@ -30,7 +31,18 @@ std::string cast_advice(const py::dtype& dtype) {
   return "pass real numbers";
 }
 
+bool is_plain_array(py::handle object) {
+  return Py_TYPE(object.ptr()) == py::detail::npy_api::get().PyArray_Type_;
+}
+
+// A masked array's mask would be lost; the attribute is looked up only on subclasses.
+void refuse_masked(const char* name, py::handle array) {
+  if (!is_plain_array(array) && PyObject_HasAttrString(array.ptr(), "mask") && PyObject_HasAttrString(array.ptr(), "filled"))
+    type_error(name, "an array without a mask", type_text(array), "fill it first, for example with .filled(0)");
+}
+
 Operand from_array(const char* name, py::array array) {
+  refuse_masked(name, array);
   Operand view;
   view.name = name;
   const py::dtype dtype = array.dtype();
@@ -65,6 +77,27 @@ py::object dtype_beside(const Operand* operand) {
   return py::dtype(operand->dtype == DType::float64 ? "float64" : operand->dtype == DType::float16 ? "float16" : "float32");
 }
 
+// bfloat16 of a float64, rounded once, ties to even: first to float32 with the last bit standing for whatever was cut off (round
+// to odd), which leaves the second rounding correct.
+uint16_t bfloat16_bits(double x) {
+  float narrow = static_cast<float>(x);
+  uint32_t u;
+  std::memcpy(&u, &narrow, sizeof(u));
+  if (x != x) return static_cast<uint16_t>(u >> 16 | 0x40u);
+  const bool cut = static_cast<double>(narrow) != x, even = !(u & 1u);
+  if (cut && even) u = (narrow < 0 ? narrow < x : narrow > x) ? u - 1 : u + 1;
+  return static_cast<uint16_t>((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+}
+
+// NumPy's own casts round once; that to bfloat16 goes through float32 and may round twice.
+py::array rounded_to(const py::array& values, const py::object& dtype) {
+  if (!is_bfloat16(py::reinterpret_borrow<py::dtype>(dtype)) || is_bfloat16(values.dtype())) return values.attr("astype")(dtype);
+  const py::array_t<double> wide = values.attr("astype")("float64");
+  py::array_t<uint16_t> bits(std::vector<py::ssize_t>(wide.shape(), wide.shape() + wide.ndim()));
+  for (py::ssize_t i = 0; i < wide.size(); ++i) bits.mutable_data()[i] = bfloat16_bits(wide.data()[i]);
+  return bits.attr("view")(dtype);
+}
+
 py::array array_from(const char* name, py::handle object, const Operand* beside) {
   try {
     if (is_sequence_of_numbers(object)) {
@@ -73,7 +106,7 @@ py::array array_from(const char* name, py::handle object, const Operand* beside)
       const char kind = as_is.dtype().kind();
       if (as_is.size() > 0 && kind != 'f' && kind != 'i' && kind != 'u' && !is_bfloat16(as_is.dtype()))
         type_error(name, "a sequence of real numbers", "a " + type_text(object) + " that NumPy reads as dtype " + std::string(py::str(as_is.dtype())));
-      return as_is.attr("astype")(dtype_beside(beside));
+      return rounded_to(as_is, dtype_beside(beside));
     }
     return numpy("asarray")(object);
   } catch (py::error_already_set& error) {
@@ -201,6 +234,7 @@ Operand row_operand(const char* name, const char* shape, py::handle object) {
 py::array vector_operand(const char* name, const char* shape, py::handle object, int64_t length, const std::string& length_source,
                          bool doubles) {
   if (object.is_none()) return py::array();
+  if (py::isinstance<py::array>(object)) refuse_masked(name, object);
   const py::array array = !py::isinstance<py::array>(object) && speaks_dlpack(object)
                               ? widened(operand_from_dlpack(name, object))
                               : array_from(name, object, nullptr);

@@ -7,25 +7,46 @@
 namespace lmhead {
 namespace {
 
+bool is_array_with_axes(py::handle object) {
+  return py::isinstance<py::array>(object) && py::reinterpret_borrow<py::array>(object).ndim() > 0;
+}
+
+// A NumPy scalar or 0-d array that is neither integer nor floating: its __float__ would quietly make something of it.
+bool is_unreal_numpy(py::handle object) {
+  if (!PyObject_HasAttrString(object.ptr(), "dtype")) return false;
+  const py::object dtype = object.attr("dtype");
+  if (!py::isinstance<py::dtype>(dtype)) return false;
+  const char kind = py::reinterpret_borrow<py::dtype>(dtype).kind();
+  return kind != 'f' && kind != 'i' && kind != 'u' && py::str(dtype.attr("name")).cast<std::string>() != "bfloat16";
+}
+
 double real_option(const char* name, py::handle object, const char* expected) {
   if (PyFloat_CheckExact(object.ptr())) return PyFloat_AS_DOUBLE(object.ptr());
   const bool number = PyFloat_Check(object.ptr()) || PyIndex_Check(object.ptr()) || PyObject_HasAttrString(object.ptr(), "__float__");
-  if (!number || PyBool_Check(object.ptr()) || PyUnicode_Check(object.ptr()) ||
-      (py::isinstance<py::array>(object) && py::reinterpret_borrow<py::array>(object).ndim() > 0))
+  if (!number || PyBool_Check(object.ptr()) || PyUnicode_Check(object.ptr()) || is_array_with_axes(object) || is_unreal_numpy(object))
     type_error(name, expected, type_text(object));
   const double x = PyFloat_AsDouble(object.ptr());
   if (x == -1 && PyErr_Occurred()) {
+    const bool too_large = PyErr_ExceptionMatches(PyExc_OverflowError);
     PyErr_Clear();
-    value_error(name, expected, std::string(py::repr(object)));
+    if (too_large) value_error(name, expected, "an integer beyond the range of float64");
+    type_error(name, expected, type_text(object));
   }
   return x;
+}
+
+// Python refuses to print integers of thousands of digits.
+std::string integer_text(py::handle integer) {
+  const py::object text = py::reinterpret_steal<py::object>(PyObject_Str(integer.ptr()));
+  if (text) return text.cast<std::string>();
+  PyErr_Clear();
+  return "an integer too large to print";
 }
 
 }  // namespace
 
 int64_t integer_option(const char* name, py::handle object, int64_t least, int64_t most, const std::string& range) {
-  if (PyBool_Check(object.ptr()) || !PyIndex_Check(object.ptr()) ||
-      (py::isinstance<py::array>(object) && py::reinterpret_borrow<py::array>(object).ndim() > 0))
+  if (PyBool_Check(object.ptr()) || !PyIndex_Check(object.ptr()) || is_array_with_axes(object) || is_unreal_numpy(object))
     type_error(name, range, type_text(object));
   const py::object index = py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr()));
   if (!index) {
@@ -34,7 +55,7 @@ int64_t integer_option(const char* name, py::handle object, int64_t least, int64
   }
   int overflow = 0;
   const long long x = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
-  if (overflow != 0 || x < least || x > most) value_error(name, range, std::string(py::str(index)));
+  if (overflow != 0 || x < least || x > most) value_error(name, range, integer_text(index));
   return x;
 }
 

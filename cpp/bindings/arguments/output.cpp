@@ -1,5 +1,8 @@
 #include "bindings/arguments/output.hpp"
 
+#include <algorithm>
+#include <cstdlib>
+
 namespace lmhead {
 namespace {
 
@@ -22,16 +25,43 @@ bool overlap(const Operand& a, const Operand& b) {
   }
 }
 
+// Whether two elements may share memory: every stride has to step over all that the smaller ones reach.
+bool overlaps_itself(const Operand& view) {
+  if (view.size() <= 1) return false;
+  std::vector<std::pair<ptrdiff_t, int64_t>> axes;  // |stride|, length
+  for (size_t axis = 0; axis < view.shape.size(); ++axis)
+    if (view.shape[axis] > 1) axes.emplace_back(std::abs(view.strides[axis]), view.shape[axis]);
+  std::sort(axes.begin(), axes.end());
+  ptrdiff_t reach = item_size(view.dtype);
+  for (const auto& [stride, length] : axes) {
+    if (stride < reach) return true;
+    reach += stride * (length - 1);
+  }
+  return false;
+}
+
+// The memory of an array of any dtype.
+bool overlaps_array(const Operand& out, py::handle object) {
+  if (!py::isinstance<py::array>(object)) return false;
+  const auto array = py::reinterpret_borrow<py::array>(object);
+  Operand view;
+  view.owner = array;
+  view.data = static_cast<const char*>(array.data());
+  view.dtype = array.itemsize() == 8 ? DType::float64 : array.itemsize() == 4 ? DType::float32 : DType::float16;
+  view.shape.assign(array.shape(), array.shape() + array.ndim());
+  view.strides.assign(array.strides(), array.strides() + array.ndim());
+  return overlap(out, view);
+}
+
 void check_out(py::handle out, const Operand& view, const std::vector<int64_t>& shape, bool doubles,
-               std::initializer_list<const Operand*> inputs, SameMemory same_memory) {
+               std::initializer_list<const Operand*> inputs, SameMemory same_memory,
+               std::initializer_list<std::pair<const char*, py::handle>> small) {
   const DType wanted = doubles ? DType::float64 : DType::float32;
   if (view.dtype != wanted || view.swapped)
     type_error("out", "dtype " + dtype_text(wanted), std::string(view.swapped ? "byte-swapped " : "") + dtype_text(view.dtype));
   if (view.shape != shape) value_error("out", "shape " + shape_text(shape), "shape " + shape_text(view.shape));
   if (!py::reinterpret_borrow<py::array>(out).writeable()) value_error("out", "a writeable array", "a read-only one");
-  for (size_t axis = 0; axis < shape.size(); ++axis)
-    if (shape[axis] > 1 && view.strides[axis] == 0 && view.size() > 0)
-      value_error("out", "an element of memory for every element of the result", "a broadcast array (stride 0)");
+  if (overlaps_itself(view)) value_error("out", "an element of memory for every element of the result", "an array whose elements share memory");
   bool first = true;
   for (const Operand* input : inputs) {
     const bool may_be_same = first && same_memory == SameMemory::allowed;
@@ -40,6 +70,9 @@ void check_out(py::handle out, const Operand& view, const std::vector<int64_t>& 
     value_error("out", may_be_same ? "memory apart from " + input->name + ", or the very same array" : "memory apart from " + input->name,
                 "an array that overlaps it", "pass a copy");
   }
+  for (const auto& [name, object] : small)
+    if (overlaps_array(view, object))
+      value_error("out", std::string("memory apart from ") + name, "an array that overlaps it", "pass a copy");
 }
 
 Target target_of(const Operand& view, bool rows_of_last_axis, bool aligned) {
@@ -63,7 +96,7 @@ Target target_of(const Operand& view, bool rows_of_last_axis, bool aligned) {
 }  // namespace
 
 Output output(py::handle out, const std::vector<int64_t>& shape, bool doubles, std::initializer_list<const Operand*> inputs,
-              SameMemory same_memory, bool rows_of_last_axis) {
+              SameMemory same_memory, std::initializer_list<std::pair<const char*, py::handle>> small, bool rows_of_last_axis) {
   Output result;
   if (out.is_none()) {
     result.array = doubles ? py::array(py::array_t<double>(shape)) : py::array(py::array_t<float>(shape));
@@ -72,7 +105,7 @@ Output output(py::handle out, const std::vector<int64_t>& shape, bool doubles, s
     result.array = py::reinterpret_borrow<py::array>(out);
   }
   const Operand view = operand("out", result.array);
-  if (!out.is_none()) check_out(out, view, shape, doubles, inputs, same_memory);
+  if (!out.is_none()) check_out(out, view, shape, doubles, inputs, same_memory, small);
   result.target = target_of(view, rows_of_last_axis, (result.array.flags() & py::detail::npy_api::NPY_ARRAY_ALIGNED_) != 0);
   return result;
 }
