@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import lmhead_native as native
+from oracle import result_dtype
 
 N, V, D = 5, 11, 12
 
@@ -47,13 +48,15 @@ SHAPES = {"hidden": (N, D), "weight": (V, D), "logits": (N, V), "x": (N, D)}
 
 
 def arguments(name: str, dtype: Any = np.float32) -> dict[str, Any]:
-    """Return fresh arguments of the function `name`: operands of `dtype`, vectors of float32, k."""
+    """Return fresh arguments of the function `name`: operands of `dtype`, vectors of the result's dtype, k."""
     rng = np.random.default_rng(5)
     found: dict[str, Any] = {operand: rng.standard_normal(SHAPES[operand]).astype(dtype) for operand in OPERANDS[name]}
     if "logits" in found:  # of one row nearly the whole probability is in one place
         found["logits"][0, 3] += 40
     length = V if name.startswith("logits") else D
-    found |= {vector: rng.standard_normal(length).astype(np.float32) for vector in VECTORS.get(name, ())}
+    found |= {
+        vector: rng.standard_normal(length).astype(result_dtype(np.dtype(dtype))) for vector in VECTORS.get(name, ())
+    }
     if name.endswith("topk"):
         found["k"] = 4
     return found

@@ -51,6 +51,8 @@ def dense(values: Array) -> Array:
 @EVERY_DTYPE
 def test_layouts(name: str, dtype: np.dtype[Any], each_isa: str) -> None:
     plain = arguments(name, dtype)
+    for vector in VECTORS.get(name, ()):
+        plain[vector] = plain[vector].astype(np.float64)
     for argument in (*OPERANDS[name], *VECTORS.get(name, ())):
         for layout, values in layouts(plain[argument]).items():
             before = values.tobytes()

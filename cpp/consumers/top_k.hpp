@@ -63,8 +63,10 @@ class TopList {
     k_ = k;
     count_ = 0;
     full_ = false;
-    room_ = k + std::max<int64_t>(k, kBlockIds);
+    room_ = room_for(k);
   }
+
+  static int64_t most_bytes(int64_t k) { return (room_for(k) + kBlockIds) * static_cast<int64_t>(sizeof(Candidate)); }
 
   // Logits of ids first_id .. first_id + n - 1; every earlier call had smaller ids.
   void add(const KernelTable& table, const T* logits, int64_t n, int64_t first_id) {
@@ -88,6 +90,8 @@ class TopList {
   }
 
  private:
+  // Candidates before a list is cut back to k: at least a block's, so that cutting back is rare.
+  static int64_t room_for(int64_t k) { return k + std::max<int64_t>(k, kBlockIds); }
   static bool is_better(const Candidate& a, const Candidate& b) { return a.better(b); }
 
   void add_block(const KernelTable& table, const T* logits, int64_t n, int64_t first_id) {
@@ -156,6 +160,8 @@ class TopK {
 
   TopK(const KernelTable& table, const TopKTarget& out, int threads)
       : table_(table), out_(out), threads_(threads), lists_(static_cast<size_t>(threads)) {}
+
+  int64_t bytes_per_row() const { return threads_ * List::most_bytes(out_.k); }
 
   void begin(int64_t first_row, int64_t n_rows) {
     first_row_ = first_row;

@@ -15,6 +15,7 @@ class Write {
 
   void begin(int64_t, int64_t) {}
   void finish(int64_t, int64_t) {}
+  int64_t bytes_per_row() const { return 0; }
 
   Place<T> place(int64_t first_row, int64_t first_id) const {
     if (!out_.plain<T>()) return {};

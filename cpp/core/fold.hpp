@@ -6,6 +6,7 @@
 //   place(first_row, first_id)    null, or where the tile's logits shall be computed: {T*, stride}
 //   tile(worker, tile)            from any worker; a worker sees the ids of a row in ascending order
 //   finish(first_row, n_rows)     all tiles of the block have been seen (one thread)
+//   bytes_per_row()               what it keeps of a row between the tiles
 #pragma once
 
 #include <algorithm>
@@ -29,13 +30,13 @@ struct FoldPlan {
   int64_t rows_per_task;
   int64_t ids_per_task;    // whole blocks of kBlockIds
 
-  FoldPlan(const Projection& p, int threads) {
+  FoldPlan(const Projection& p, int64_t kept_bytes_per_row, int threads) {
     const int64_t n_blocks = std::max<int64_t>(1, ceil_div(p.n_ids(), kBlockIds));
     // 256 rows give each weight 128 flops a byte of float32, far above what memory needs; narrower heads take more rows, up to
-    // 4 MiB of prepared rows and 2^17 block results.
+    // 4 MiB of prepared rows. A consumer keeps at most 64 MiB, or what 16 rows need.
     const int64_t by_width = 4 * 1024 * 1024 / std::max<int64_t>(1, p.hidden_stride());
-    const int64_t by_partials = (int64_t(1) << 17) / n_blocks;
-    rows_per_block = std::max<int64_t>(256, std::min(by_width, by_partials));
+    const int64_t by_kept = 64 * 1024 * 1024 / std::max<int64_t>(1, kept_bytes_per_row);
+    rows_per_block = std::max<int64_t>(16, std::min(std::max<int64_t>(256, by_width), by_kept));
     const int64_t rows = std::min(rows_per_block, p.n_rows());
     // Tasks of about 1 MiB of weights or more, but eight a thread, so that a late thread costs little.
     const int64_t block_bytes = kBlockIds * std::max<int64_t>(1, p.width()) * 4;
@@ -64,7 +65,7 @@ template <class T, class Consumer>
 void fold(const KernelTable& table, const Projection& p, const Adjust<T>& adjust, Consumer& consumer, int threads) {
   if (p.n_rows() == 0) return;
   if (double(p.n_rows()) * double(p.n_ids()) * double(p.width()) < kSerialWork) threads = 1;
-  const FoldPlan plan(p, threads);
+  const FoldPlan plan(p, consumer.bytes_per_row(), threads);
   std::vector<FoldScratch<T>> scratch(static_cast<size_t>(threads));
   const int64_t most_rows = std::min(plan.rows_per_block, p.n_rows());
   Buffer<char> prepared(most_rows * p.hidden_stride());

@@ -29,7 +29,8 @@ void run_workers(int threads, Run&& run) {
               const_cast<void*>(static_cast<const void*>(&run)));
 }
 
-// Tasks 0 .. n - 1, each done once, handed out in order; `run(worker, task)`. A worker sees its tasks in ascending order.
+// Tasks 0 .. n - 1, each done once; `run(worker, task)`. A worker takes runs of neighbouring tasks in ascending order, long ones
+// first (a quarter of its share of what is left), so that memory is read in long stretches and a late worker still costs little.
 template <class Run>
 void run_tasks(int threads, int64_t n_tasks, Run&& run) {
   if (threads > n_tasks) threads = n_tasks > 0 ? static_cast<int>(n_tasks) : 1;
@@ -39,7 +40,15 @@ void run_tasks(int threads, int64_t n_tasks, Run&& run) {
   }
   std::atomic<int64_t> next{0};
   run_workers(threads, [&](int worker) {
-    for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < n_tasks;) run(worker, task);
+    for (;;) {
+      int64_t first = next.load(std::memory_order_relaxed), last = 0;
+      do {
+        if (first >= n_tasks) return;
+        const int64_t share = (n_tasks - first) / (4 * threads);
+        last = first + (share > 1 ? share : 1);
+      } while (!next.compare_exchange_weak(first, last, std::memory_order_relaxed));
+      for (int64_t task = first; task < last; ++task) run(worker, task);
+    }
   });
 }
 

@@ -17,6 +17,9 @@ constexpr int64_t kPackedBytes = 256 * 1024;
 // Packed rows of a (D, V) weight: a whole block of ids, so that memory is read in runs of 1 KiB, up to this size.
 constexpr int64_t kPackedColumnsBytes = 8 * 1024 * 1024;
 
+// Rows after a run of ids that are fetched at its end, for workers mostly go on there: one tile of every ISA.
+constexpr int64_t kRowsAhead = 6;
+
 // Blocks of ids whose runs of a (D, V) weight are fetched together: 4 KiB of float32.
 constexpr int64_t kBlocksPerRun = 4;
 
@@ -59,9 +62,9 @@ void Projection::prepare_row(int64_t row, void* to, Buffer<char>& temporary) con
   std::memset(static_cast<char*>(to) + written * item, 0, static_cast<size_t>(hidden_stride_ - written * item));
 }
 
-void Projection::project_rows(const void* prepared, int64_t n_rows, const void* const* weight_rows, int64_t n_ids, void* out,
-                              ptrdiff_t out_stride) const {
-  table_.project[static_cast<int>(kind_)]({prepared, hidden_stride_, n_rows, weight_rows, n_ids, kernel_width_, out, out_stride});
+void Projection::project_rows(const void* prepared, int64_t n_rows, const void* const* weight_rows, int64_t n_ids, int64_t n_ahead,
+                              void* out, ptrdiff_t out_stride) const {
+  table_.project[static_cast<int>(kind_)]({prepared, hidden_stride_, n_rows, weight_rows, n_ids, n_ahead, kernel_width_, out, out_stride});
 }
 
 void Projection::project_columns(const void* prepared, int64_t n_rows, int64_t first_id, int64_t n_ids, void* out,
@@ -131,10 +134,11 @@ void Projection::pack(int64_t first_id, int64_t n_ids, ProjectionScratch& scratc
 void Projection::project(const void* prepared, int64_t n_rows, int64_t first_id, int64_t n_ids, void* out, ptrdiff_t out_stride,
                          ProjectionScratch& scratch) const {
   if (path_ == WeightPath::columns) return project_columns(prepared, n_rows, first_id, n_ids, out, out_stride, scratch);
-  const void** rows = scratch.pointers.reserve(n_ids);
+  const void** rows = scratch.pointers.reserve(n_ids + kRowsAhead);
   if (path_ == WeightPath::direct) {
-    for (int64_t i = 0; i < n_ids; ++i) rows[i] = weight_.row(first_id + i);
-    return project_rows(prepared, n_rows, rows, n_ids, out, out_stride);
+    const int64_t n_ahead = std::min(kRowsAhead, weight_.n_rows - first_id - n_ids);
+    for (int64_t i = 0; i < n_ids + n_ahead; ++i) rows[i] = weight_.row(first_id + i);
+    return project_rows(prepared, n_rows, rows, n_ids, n_ahead, out, out_stride);
   }
   const ptrdiff_t item = kind_ == RowKind::f64 ? 8 : 4;
   const int64_t step = ids_per_pack();
@@ -142,7 +146,7 @@ void Projection::project(const void* prepared, int64_t n_rows, int64_t first_id,
     const int64_t count = std::min(step, n_ids - id);
     pack(first_id + id, count, scratch);
     for (int64_t i = 0; i < count; ++i) rows[i] = scratch.packed.get() + i * packed_stride_;
-    project_rows(prepared, n_rows, rows, count, static_cast<char*>(out) + id * item, out_stride);
+    project_rows(prepared, n_rows, rows, count, 0, static_cast<char*>(out) + id * item, out_stride);
   }
 }
 

@@ -34,6 +34,7 @@ constexpr KernelTable make_table(const char* isa) {
        nullptr, project_columns<PlainRow<double>>},
       make_row_kernels<float>(),
       make_row_kernels<double>(),
+      stream_fence,
       widen_f16,
       widen_bf16,
       widen_bf16_pairs,

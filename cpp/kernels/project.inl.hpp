@@ -110,40 +110,42 @@ __attribute__((noinline)) void project_tile(const typename Row::Hidden* hidden, 
   reduce_tile<Row, M, N>(acc, out, out_stride);
 }
 
-// N ids against all hidden rows [row0, row1): full tiles, then one tile of what is left. The next N weight rows are fetched
-// meanwhile, A of them by each tile, so that memory is busy all the time and never has to be waited for.
-template <class Row, int N, int A>
+// G groups of N ids against all hidden rows [row0, row1): full tiles, then one tile of what is left. The next G * N weight rows
+// are fetched meanwhile, A rows of a group by each tile, so that memory is busy all the time and never has to be waited for.
+template <class Row, int N, int A, int G = 1>
 inline void project_ids(const ProjectTile& t, int64_t row0, int64_t row1, int64_t id) {
   using Hidden = typename Row::Hidden;
   const ptrdiff_t stride = t.hidden_stride / static_cast<ptrdiff_t>(sizeof(Hidden));
   const Hidden* hidden = static_cast<const Hidden*>(t.hidden);
   typename Row::T* out = static_cast<typename Row::T*>(t.out) + id;
   const void* const* rows = t.weight_rows + id;
-  const void* const* ahead = rows + N;
-  int left = id + 2 * N <= t.n_ids ? N : 0;  // rows still to be fetched
+  const void* const* ahead = rows + G * N;
+  int left = id + 2 * G * N <= t.n_ids + t.n_ahead ? N : 0;  // rows of each group still to be fetched
   int64_t r = row0;
-  const auto tile = [&](auto rows_in_tile) {
+  const auto tiles = [&](auto rows_in_tile) {
     constexpr int M = decltype(rows_in_tile)::value;
-    if (A != 0 && left > 0) project_tile<Row, M, N, A>(hidden + r * stride, stride, rows, ahead, t.width, out + r * t.out_stride, t.out_stride);
-    else project_tile<Row, M, N, 0>(hidden + r * stride, stride, rows, ahead, t.width, out + r * t.out_stride, t.out_stride);
+    for (int g = 0; g < G * N; g += N) {
+      const auto run = A != 0 && left > 0 ? project_tile<Row, M, N, A> : project_tile<Row, M, N, 0>;
+      run(hidden + r * stride, stride, rows + g, ahead + g, t.width, out + r * t.out_stride + g, t.out_stride);
+    }
     ahead += A;
     left = A == kNear ? 0 : left - A;
     r += M;
   };
-  while (r + kTileRows <= row1) tile(Constant<kTileRows>{});
-  if constexpr (kTileRows > 3) { if (row1 - r == 3) tile(Constant<3>{}); }
-  if constexpr (kTileRows > 2) { if (row1 - r == 2) tile(Constant<2>{}); }
-  if constexpr (kTileRows > 1) { if (row1 - r == 1) tile(Constant<1>{}); }
+  while (r + kTileRows <= row1) tiles(Constant<kTileRows>{});
+  if constexpr (kTileRows > 3) { if (row1 - r == 3) tiles(Constant<3>{}); }
+  if constexpr (kTileRows > 2) { if (row1 - r == 2) tiles(Constant<2>{}); }
+  if constexpr (kTileRows > 1) { if (row1 - r == 1) tiles(Constant<1>{}); }
 }
 
-// All of kTileIds rows are fetched by one tile where there is only one, by two or three tiles, or one row each.
-template <class Row, int N>
+// All of N rows are fetched by one tile where there is only one, by two or three tiles, or one row each.
+template <class Row, int N, int G = 1>
 inline void project_ids_fetching(const ProjectTile& t, int64_t row0, int64_t row1, int64_t id) {
   const int64_t tiles = (row1 - row0 + kTileRows - 1) / kTileRows;
-  if (tiles == 1) return project_ids<Row, N, N>(t, row0, row1, id);
-  if constexpr (N % 2 == 0 && N > 2) { if (tiles == 2) return project_ids<Row, N, N / 2>(t, row0, row1, id); }
-  if constexpr (N % 3 == 0 && N > 3) { if (tiles < N) return project_ids<Row, N, N / 3>(t, row0, row1, id); }
-  project_ids<Row, N, 1>(t, row0, row1, id);
+  if (tiles == 1) return project_ids<Row, N, N, G>(t, row0, row1, id);
+  if constexpr (N % 2 == 0 && N > 2) { if (tiles == 2) return project_ids<Row, N, N / 2, G>(t, row0, row1, id); }
+  if constexpr (N % 3 == 0 && N > 3) { if (tiles < N) return project_ids<Row, N, N / 3, G>(t, row0, row1, id); }
+  project_ids<Row, N, 1, G>(t, row0, row1, id);
 }
 
 // Hidden rows that stay in L2 (1 MiB on Zen 4, shared with the weight rows) while the weight rows of a call pass.
@@ -164,7 +166,10 @@ void project(const ProjectTile& t) {
         for (; id < t.n_ids; ++id) project_ids<Row, 1, kNear>(t, row0, row1, id);
       for (; id + kTileIdsOneRow <= t.n_ids; id += kTileIdsOneRow) project_ids_fetching<Row, kTileIdsOneRow>(t, row0, row1, id);
     }
-    for (; id + kTileIds <= t.n_ids; id += kTileIds) project_ids_fetching<Row, kTileIds>(t, row0, row1, id);
+    for (; id + kTileGroups * kTileIds <= t.n_ids; id += kTileGroups * kTileIds)
+      project_ids_fetching<Row, kTileIds, kTileGroups>(t, row0, row1, id);
+    if constexpr (kTileGroups > 1)
+      for (; id + kTileIds <= t.n_ids; id += kTileIds) project_ids<Row, kTileIds, 0>(t, row0, row1, id);
     if constexpr (kTileIds > 2)
       for (; id + 2 <= t.n_ids; id += 2) project_ids<Row, 2, 0>(t, row0, row1, id);
     for (; id < t.n_ids; ++id) project_ids<Row, 1, 0>(t, row0, row1, id);

@@ -28,8 +28,9 @@ struct ProjectTile {
   const void* hidden;
   ptrdiff_t hidden_stride;
   int64_t n_rows;
-  const void* const* weight_rows;  // [n_ids], contiguous along D, any alignment
+  const void* const* weight_rows;  // [n_ids + n_ahead], contiguous along D, any alignment
   int64_t n_ids;
+  int64_t n_ahead;                 // rows that are likely to be asked for next: fetched, not read
   int64_t width;                   // D
   void* out;                       // float32, or float64 for RowKind::f64
   ptrdiff_t out_stride;            // elements
@@ -63,13 +64,14 @@ struct BlockSum {
   T rest;
 };
 
-// Where a row of results goes.
+// Where a part of a row of results goes: elements [first, last) of its n. Streaming stores pass the caches and are followed by
+// one `stream_fence`; a part that does not begin or end the row then begins or ends at a cache line of `data`.
 template <class T>
-struct RowOut {
-  T* data;
+struct RowPart {
+  T* data;  // of the row
   int64_t n;
-  bool streaming;     // past the caches
-  const void* ahead;  // null, or n elements that will be read next: memory reads them while it writes
+  int64_t first, last;
+  bool streaming;
 };
 
 template <class T>
@@ -81,9 +83,9 @@ struct RowKernels {
   // Blocks in id order to one row; factors: null, or [n_blocks] values exp((block max - row max) / temperature).
   BlockSum<T> (*merge_sums)(const BlockSum<T>* blocks, int64_t n_blocks, T inverse_temperature, T* factors);
   // out[i] = exps[i] * factors[i / kBlockIds] * normaliser
-  void (*scale_exps)(const T* exps, const T* factors, T normaliser, const RowOut<T>& out);
+  void (*scale_exps)(const T* exps, const T* factors, T normaliser, const RowPart<T>& out);
   // out[i] = (logits[i] - max) * inverse_temperature - log_sum
-  void (*shift_logits)(const T* logits, T max, T inverse_temperature, T log_sum, const RowOut<T>& out);
+  void (*shift_logits)(const T* logits, T max, T inverse_temperature, T log_sum, const RowPart<T>& out);
   // Places of a block (n <= kBlockIds) that hold more than `threshold`, or NaN, in ascending order; returns how many.
   int64_t (*select)(const T* logits, int64_t n, T threshold, uint16_t* places);
 };
@@ -94,6 +96,7 @@ struct KernelTable {
   void (*project_columns[kRowKinds])(const ProjectColumns&);
   RowKernels<float> f32;
   RowKernels<double> f64;
+  void (*stream_fence)();
   void (*widen_f16)(const uint16_t* in, int64_t n, float* out);
   void (*widen_bf16)(const uint16_t* in, int64_t n, float* out);
   void (*widen_bf16_pairs)(const uint16_t* in, int64_t n, float* out);  // writes whole groups of 32, zero-padded

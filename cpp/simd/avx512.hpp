@@ -20,7 +20,7 @@ using MD = __mmask8;
 
 // 4 x 6 = 24 accumulators + 6 weight vectors + 1 hidden vector = 31 of 32 registers; 24 chains hide the FMA latency of
 // 4 cycles at 1 per cycle six times over, and a step needs 10 loads for 24 FMAs.
-constexpr int kTileRows = 4, kTileIds = 6, kTileIdsOneRow = 6;
+constexpr int kTileRows = 4, kTileIds = 6, kTileIdsOneRow = 6, kTileGroups = 1;
 
 inline VF load(const float* p) { return _mm512_loadu_ps(p); }
 inline VD load(const double* p) { return _mm512_loadu_pd(p); }

@@ -17,7 +17,7 @@ using MD = bool;       // mask over VD; the same type, so overloads on masks tak
 
 constexpr bool kHasDotBf16 = false;
 // 1 x 1: nothing to keep in registers, one accumulator per canonical lane is already 16 chains.
-constexpr int kTileRows = 1, kTileIds = 1, kTileIdsOneRow = 1;
+constexpr int kTileRows = 1, kTileIds = 1, kTileIdsOneRow = 1, kTileGroups = 1;
 constexpr bool kHasTileReduce = false;
 
 inline uint32_t bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }

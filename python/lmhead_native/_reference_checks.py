@@ -81,7 +81,22 @@ class _Given(NamedTuple):
     is_sequence: bool
 
 
+def _type_name(value: object) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _refuse_masked(argument: str, value: object) -> None:
+    """Refuse an array with a mask, NumPy's or another's: reading its data alone would lose the mask."""
+    if isinstance(value, np.ndarray) and hasattr(value, "mask") and hasattr(value, "filled"):
+        raise TypeError(
+            f"{argument}: expected an array without a mask, got {_type_name(value)}; "
+            "fill it first, for example with .filled(0)"
+        )
+
+
 def _read(argument: str, value: Any) -> _Given:
+    _refuse_masked(argument, value)
     if not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "__dlpack__"):
         return _Given(*_from_dlpack(argument, value), False)
     try:
@@ -183,18 +198,28 @@ def vector(argument: str, value: Any, axis: str, size: int, origin: str) -> Oper
 # ---- scalars -------------------------------------------------------------------------------------------------------
 
 
+def _text(value: object) -> str:
+    """Return the repr of a scalar that is refused; Python declines to print integers of thousands of digits."""
+    try:
+        return repr(value)
+    except ValueError:
+        return "an integer too large to print" if isinstance(value, int) else _type_name(value)
+
+
 def _real(argument: str, value: Any, condition: str, holds: Callable[[float], bool]) -> float:
     kind = getattr(getattr(value, "dtype", None), "kind", "")  # NumPy would convert bool, complex and text
     try:
         if isinstance(value, (bool, str, bytes)) or kind in set("bcSUMmO") or getattr(value, "ndim", 0) != 0:
             raise TypeError
         number = float(value)
-    except OverflowError:  # an int beyond float64
-        number = np.inf
+    except OverflowError:
+        raise ValueError(
+            f"{argument}: expected a real number {condition}, got an integer beyond the range of float64"
+        ) from None
     except (TypeError, ValueError):
-        raise TypeError(f"{argument}: expected a real number {condition}, got {value!r}") from None
+        raise TypeError(f"{argument}: expected a real number {condition}, got {_text(value)}") from None
     if not (np.isfinite(number) and holds(number)):
-        raise ValueError(f"{argument}: expected a real number {condition}, got {value!r}")
+        raise ValueError(f"{argument}: expected a real number {condition}, got {number!r}")
     return number
 
 
@@ -224,9 +249,9 @@ def _integer(argument: str, value: Any, condition: str, holds: Callable[[int], b
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{argument}: expected an integer {condition}, got {value!r}") from None
+        raise TypeError(f"{argument}: expected an integer {condition}, got {_text(value)}") from None
     if not holds(number):
-        raise ValueError(f"{argument}: expected an integer {condition}, got {number}")
+        raise ValueError(f"{argument}: expected an integer {condition}, got {_text(number)}")
     return number
 
 
@@ -256,6 +281,21 @@ def _overlap(a: NDArray[Any], b: NDArray[Any]) -> bool:
         return True
 
 
+def _overlaps_itself(array: NDArray[Any]) -> bool:
+    """Whether two elements may share memory: each stride has to step over all that the smaller ones reach.
+
+    Sufficient for elements apart, not necessary: interleaved axes that happen to miss each other count as shared.
+    """
+    if array.size <= 1:
+        return False
+    reach = array.itemsize
+    for stride, length in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1):
+        if stride < reach:
+            return True
+        reach += stride * (length - 1)
+    return False
+
+
 def _same_memory(a: NDArray[Any], b: NDArray[Any]) -> bool:
     same_start: bool = a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
     return same_start and (a.shape, a.strides, a.dtype) == (b.shape, b.strides, b.dtype)
@@ -273,12 +313,18 @@ def check_out(
         return
     if not isinstance(out, np.ndarray):
         raise TypeError(f"out: expected a NumPy array, got {type(out).__name__}")
+    _refuse_masked("out", out)
     if out.dtype != dtype:
         raise TypeError(f"out: expected dtype {dtype}, got {out.dtype}")
     if out.shape != shape:
         raise ValueError(f"out: expected shape {shape}, got shape {out.shape}")
     if not out.flags.writeable:
         raise ValueError("out: expected a writeable array, got a read-only one")
+    if _overlaps_itself(out):
+        raise ValueError(
+            "out: expected an element of memory for every element of the result, "
+            "got an array whose elements share memory"
+        )
     for name, given in inputs.items():
         if given is None or not _overlap(out, given.memory):
             continue
