@@ -8,12 +8,24 @@ from ._typing import Array, Ids, Result
 __version__: str
 
 def logits(
-    hidden: Array, weight: Array, bias: Array | None, softcap: float | None, scale: float | None, out: Result | None,
-    threads: int | None, /
+    hidden: Array,
+    weight: Array,
+    bias: Array | None,
+    softcap: float | None,
+    scale: float | None,
+    out: Result | None,
+    threads: int | None,
+    /,
 ) -> Result: ...
 def logits_topk(
-    hidden: Array, weight: Array, k: int, bias: Array | None, softcap: float | None, scale: float | None,
-    threads: int | None, /
+    hidden: Array,
+    weight: Array,
+    k: int,
+    bias: Array | None,
+    softcap: float | None,
+    scale: float | None,
+    threads: int | None,
+    /,
 ) -> tuple[Result, Ids]: ...
 def topk(logits: Array, k: int, threads: int | None, /) -> tuple[Result, Ids]: ...
 def softmax(logits: Array, temperature: float, out: Result | None, threads: int | None, /) -> Result: ...

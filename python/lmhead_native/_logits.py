@@ -56,12 +56,13 @@ def logits(
 
     Notes
     -----
-    Accumulation: operands are widened exactly; products and sums are float32 FMAs in 16 lanes (lane j takes the elements
-    j modulo 16) and one reduction tree, nothing is flushed to zero. bfloat16 with bfloat16 adds in pairs, the odd element
-    first, by ``vdpbf16ps`` where the CPU has it, which counts subnormals as 0. The error is at most
+    Accumulation: operands are widened exactly; products and sums are float32 FMAs in 16 lanes (lane j takes the
+    elements j modulo 16) and one reduction tree, nothing is flushed to zero. bfloat16 with bfloat16 adds in pairs, the
+    odd element first, by ``vdpbf16ps`` where the CPU has it, which counts subnormals as 0. The error is at most
     ``gamma(D / 16 + 4) * sum |h| |w|`` with ``gamma(n) = n u / (1 - n u)``, u = 2**-24.
 
-    Memory: the result, and scratch that grows with D (at most 256 prepared rows of D, or 4 MiB of them) but not with N or V.
+    Memory: the result, and scratch that grows with D (at most 256 prepared rows of D, or 4 MiB of them) but not with N
+    or V.
 
     Determinism: a row has the same bits whatever the batch, threads, strides, alignment and instruction set.
 

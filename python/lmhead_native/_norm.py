@@ -26,8 +26,8 @@ def layer_norm(
     eps : float
         Finite, >= 0.
     out : ndarray, shape (..., D), optional
-        Filled and returned; exactly the result's shape and dtype, any strides. May be `x` itself, but not otherwise overlap
-        an input.
+        Filled and returned; exactly the result's shape and dtype, any strides. May be `x` itself, but not otherwise
+        overlap an input.
     threads : int, optional
         Threads of this call; by default `get_num_threads`.
 
@@ -45,14 +45,15 @@ def layer_norm(
 
     Notes
     -----
-    Accumulation: the mean and the biased variance (divided by D) in two passes, everything in float64, one rounding at the end.
+    Accumulation: the mean and the biased variance (divided by D) in two passes, everything in float64, one rounding at
+    the end.
 
     Memory: the result and two rows of D for each thread.
 
     Determinism: the same bits for every batch, thread count, stride and instruction set.
 
-    NaN and inf: a row that holds either is NaN (an infinity because its mean is), and no other row. D = 0 gives (..., 0).
-    """
+    NaN and inf: a row that holds either is NaN (an infinity because its mean is), and no other row. D = 0 gives (...,
+    0). """
     return _core.layer_norm(x, gain, bias, eps, out, threads)
 
 

@@ -18,8 +18,8 @@ def isa() -> str:
 def get_num_threads() -> int:
     """Threads of a call that does not say ``threads``.
 
-    ``LMHEAD_NUM_THREADS`` at import, else what OpenMP, the CPU affinity and the container's quota leave, asked at each call.
-    """
+    ``LMHEAD_NUM_THREADS`` at import, else what OpenMP, the CPU affinity and the container's quota leave, asked at each
+    call. """
     return _core.get_num_threads()
 
 

@@ -18,8 +18,8 @@ def softmax(
     temperature : float
         T > 0, finite.
     out : ndarray, shape (..., V), optional
-        Filled and returned; exactly the result's shape and dtype, any strides. May be `logits` itself, but not otherwise
-        overlap it.
+        Filled and returned; exactly the result's shape and dtype, any strides. May be `logits` itself, but not
+        otherwise overlap it.
     threads : int, optional
         Threads of this call; by default `get_num_threads`.
 
@@ -37,16 +37,16 @@ def softmax(
 
     Notes
     -----
-    Accumulation: float32 (float64) exponentials relative to the maximum of each block of 256 ids, summed in 16 (8) lanes
-    without the maximum's own 1; the blocks are combined relative to the row's maximum. About 3 ulp, plus the rounding of
-    ``(z - max) / T``, which an exponential turns into a relative error of ``|z - max| / T * 2**-24``.
+    Accumulation: float32 (float64) exponentials relative to the maximum of each block of 256 ids, summed in 16 (8)
+    lanes without the maximum's own 1; the blocks are combined relative to the row's maximum. About 3 ulp, plus the
+    rounding of ``(z - max) / T``, which an exponential turns into a relative error of ``|z - max| / T * 2**-24``.
 
     Memory: the result and a row of V for each thread.
 
     Determinism: a row has the same bits whatever the batch, threads, strides and instruction set.
 
-    NaN and inf: a row that holds NaN or +inf, or only -inf, is NaN throughout; -inf has probability 0. Probabilities below
-    the smallest normal number (1.2e-38 in float32) may be returned as 0.
+    NaN and inf: a row that holds NaN or +inf, or only -inf, is NaN throughout; -inf has probability 0. Probabilities
+    below the smallest normal number (1.2e-38 in float32) may be returned as 0.
     """
     return _core.softmax(logits, temperature, out, threads)
 
@@ -73,8 +73,8 @@ def log_softmax(
 
     Notes
     -----
-    Accumulation: ``(z - max) / T - log1p(rest)``, where rest is the sum without the maximum's own 1: large offsets of the
-    logits cancel exactly, and the best token's log-probability is not rounded to 0 while it is representable.
+    Accumulation: ``(z - max) / T - log1p(rest)``, where rest is the sum without the maximum's own 1: large offsets of
+    the logits cancel exactly, and the best token's log-probability is not rounded to 0 while it is representable.
 
     Memory: the result; for half precision a row of V for each thread besides.
 

@@ -67,8 +67,8 @@ def logits_topk(
     Memory: for each row and thread a list of about ``2 k + 512`` candidates of 16 bytes, for the rows of a block:
     together at most 64 MiB (or what 16 rows need), besides the scratch of `logits`.
 
-    Determinism: as `logits`. Equal logits (-0.0 equals +0.0) are listed by ascending id, so the list for k is the beginning
-    of the list for k + 1, for every thread count.
+    Determinism: as `logits`. Equal logits (-0.0 equals +0.0) are listed by ascending id, so the list for k is the
+    beginning of the list for k + 1, for every thread count.
 
     NaN and inf: NaN of either sign comes first, by ascending id, then +inf.
     """

@@ -15,8 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import lmhead_native as native
 import numpy as np
+from numpy.typing import NDArray
+
+import lmhead_native as native
 from lmhead_native.cli import peers, plot
 from lmhead_native.cli.arguments import Commands, choice, listed, positive
 from lmhead_native.cli.errors import CommandError, UsageError
@@ -36,7 +38,6 @@ from lmhead_native.cli.workload import (
     random_matrix,
     storage_dtype,
 )
-from numpy.typing import NDArray
 
 Group = tuple[str, list[Result]]
 

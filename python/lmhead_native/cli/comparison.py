@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from numpy.typing import NDArray
+
 import lmhead_native as native
 from lmhead_native.cli import peers
 from lmhead_native.cli.progress import Progress
 from lmhead_native.cli.table import duration, table, three_digits
 from lmhead_native.cli.terminal import Terminal
 from lmhead_native.cli.timing import interleave, median
-from numpy.typing import NDArray
 
 
 def topk_comparison(

@@ -10,6 +10,7 @@ import sys
 from importlib.resources import files
 
 import numpy as np
+
 from lmhead_native.cli import model
 from lmhead_native.cli.arguments import Commands, count, positive
 from lmhead_native.cli.errors import CommandError

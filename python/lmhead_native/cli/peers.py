@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import lmhead_native as native
 import numpy as np
+from numpy.typing import NDArray
+
+import lmhead_native as native
 from lmhead_native.cli.errors import CommandError
 from lmhead_native.cli.optional import optional_module
 from lmhead_native.cli.workload import PROJECTIONS
-from numpy.typing import NDArray
 
 Array = NDArray[Any]
 PEERS = ("numpy", "torch")

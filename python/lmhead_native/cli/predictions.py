@@ -9,12 +9,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import lmhead_native as native
 import numpy as np
+from numpy.typing import NDArray
+
+import lmhead_native as native
 from lmhead_native.cli import comparison
 from lmhead_native.cli.terminal import Terminal, cells, padded
 from lmhead_native.cli.vocabulary import Vocabulary
-from numpy.typing import NDArray
 
 # English words of one token have up to about 15 letters; longer tokens push their bar to the right.
 TOKEN_COLUMNS = 18

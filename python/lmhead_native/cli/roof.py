@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from lmhead_native import _core
 from lmhead_native.cli.timing import median
 from lmhead_native.cli.workload import Workload
-from numpy.typing import NDArray
 
 # Eight times a third-level cache of 32 MiB (one chiplet of a Zen CPU): what is read comes from memory.
 READ_BUFFER_BYTES = 256 * 2**20

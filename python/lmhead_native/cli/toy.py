@@ -9,8 +9,9 @@ import json
 import math
 from importlib.resources import files
 
-import lmhead_native as native
 import numpy as np
+
+import lmhead_native as native
 from lmhead_native.cli.predictions import Predictions, show_position, show_summary, show_times
 from lmhead_native.cli.terminal import Terminal
 from lmhead_native.cli.vocabulary import Vocabulary

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from lmhead_native.cli.errors import MissingExtraError
 from lmhead_native.cli.optional import optional_module
-from numpy.typing import NDArray
 
 # (D, V) of the output heads of published models, from their configuration files.
 NAMED_SHAPES = {
