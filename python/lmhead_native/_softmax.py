@@ -41,7 +41,7 @@ def softmax(
     lanes without the maximum's own 1; the blocks are combined relative to the row's maximum. About 3 ulp, plus the
     rounding of ``(z - max) / T``, which an exponential turns into a relative error of ``|z - max| / T * 2**-24``.
 
-    Memory: the result and a row of V for each thread.
+    Memory: the result and at most two rows of V for each thread.
 
     Determinism: a row has the same bits whatever the batch, threads, strides and instruction set.
 
@@ -76,7 +76,7 @@ def log_softmax(
     Accumulation: ``(z - max) / T - log1p(rest)``, where rest is the sum without the maximum's own 1: large offsets of
     the logits cancel exactly, and the best token's log-probability is not rounded to 0 while it is representable.
 
-    Memory: the result; for half precision a row of V for each thread besides.
+    Memory: the result; for half precision at most two rows of V for each thread besides.
 
     Determinism: as `softmax`.
 
