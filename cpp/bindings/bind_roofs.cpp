@@ -36,6 +36,7 @@ double read_bandwidth(const py::array& array, double seconds, py::handle threads
   const int n_threads = threads_option(threads);
   const auto* data = static_cast<const char*>(array.data());
   const int64_t bytes = array.nbytes();
+  if (!(array.flags() & py::array::c_style)) value_error("array", "a C-contiguous array", "a strided one");
   if (bytes < (1 << 16)) value_error("array", "64 KiB or more", std::to_string(bytes) + " bytes");
   double best = 0;
   const py::gil_scoped_release release;
@@ -58,6 +59,7 @@ double fma_peak(const std::string& kind, double seconds, py::handle threads) {
   if (kind != "f32" && kind != "bf16") value_error("kind", "'f32' or 'bf16'", "'" + kind + "'");
   const int n_threads = threads_option(threads);
   const KernelTable& kernels = table();
+  // Without the instruction bfloat16 is multiplied as float32, so that is its roof.
   const auto loop = kind == "bf16" && kernels.multiply_bf16 ? kernels.multiply_bf16 : kernels.multiply_f32;
   const py::gil_scoped_release release;
   constexpr int64_t rounds = 200000;  // about a millisecond

@@ -29,9 +29,13 @@ void read_environment() {
   set_default_threads(static_cast<int>(n));
 }
 
+py::dict features() {
+  py::dict d;
+  for (const auto& [name, present] : cpu_feature_list()) d[py::str(name)] = present;
+  return d;
+}
+
 py::dict config() {
-  py::dict features;
-  for (const auto& [name, present] : cpu_feature_list()) features[py::str(name)] = present;
   py::dict d;
   d["version"] = LMHEAD_VERSION;
   d["isa"] = table().isa;
@@ -42,7 +46,7 @@ py::dict config() {
   d["parallel"] = parallel_backend();
   d["openmp"] = LMHEAD_OPENMP_NAME;
   d["cpu"] = cpu_brand();
-  d["cpu_features"] = features;
+  d["cpu_features"] = features();
   d["compiler"] = LMHEAD_COMPILER;
   return d;
 }
@@ -58,7 +62,7 @@ void bind_runtime(py::module_& m) {
   m.def("usable_isas", &usable_isas);
   // For tests: the table is a property of the process, so no other thread may be computing.
   m.def("use_isa", [](const std::string& name) { choose_table(name.c_str()); });
-  m.def("cpu_features", [] { return config()["cpu_features"]; });
+  m.def("cpu_features", &features);
   m.def("get_num_threads", &default_threads);
   m.def("set_num_threads", [](py::handle n) {
     set_default_threads(static_cast<int>(integer_option("n", n, 1, kMaxThreads, "an integer from 1 to " + std::to_string(kMaxThreads))));

@@ -9,14 +9,17 @@
 
 namespace lmhead {
 
-// 1 / temperature as a finite positive number: (x - max) times it stays 0 for the maximum and -inf for -inf, however extreme
-// the temperature.
+// 1 / temperature as a positive number whose double is finite: (x - max) times it stays 0 for the maximum and -inf for -inf,
+// however extreme the temperature.
 template <class T>
 T inverse_temperature_of(double temperature) {
-  const double inverse = 1 / temperature;
-  if (!(inverse < double(std::numeric_limits<T>::max()))) return std::numeric_limits<T>::max();
-  return std::max(static_cast<T>(inverse), std::numeric_limits<T>::denorm_min());
+  const double inverse = 1 / temperature, most = double(std::numeric_limits<T>::max()) / 2;
+  if (!(inverse < most)) return static_cast<T>(most);
+  return std::max(static_cast<T>(inverse), std::numeric_limits<T>::min());
 }
+
+// A temperature that float32 does not hold well: such rows are computed in float64.
+inline bool beyond_float(double temperature) { return !(temperature > 1e-30 && temperature < 1e30); }
 
 template <class T>
 bool is_finite_sum(const BlockSum<T>& sum) { return sum.max - sum.max == T(0); }

@@ -43,7 +43,7 @@ struct FoldPlan {
     const int64_t wanted = std::min<int64_t>(ceil_div(1024 * 1024, block_bytes), n_blocks / (8 * threads));
     // A (D, V) weight is read in runs of one id range: 16 blocks make them 16 KiB of float32, and the sums of a task (256 KiB) still fit L2.
     const int64_t fitting = p.path() == WeightPath::columns ? std::min<int64_t>(16, n_blocks / (4 * threads)) : rows <= 16 ? wanted : 1;
-    ids_per_task = kBlockIds * std::max<int64_t>(1, p.path() == WeightPath::packed ? std::min<int64_t>(4, n_blocks / (4 * threads)) : fitting);
+    ids_per_task = kBlockIds * std::max<int64_t>(1, p.path() == WeightPath::packed ? std::min<int64_t>(kBlocksPerRun, n_blocks / (4 * threads)) : fitting);
     rows_per_task = std::min<int64_t>(rows, 256);
     // Few ids: share the rows out too, in multiples of every register tile (3 and 4 rows).
     const int64_t tasks = ceil_div(p.n_ids(), ids_per_task) * ceil_div(rows, rows_per_task);

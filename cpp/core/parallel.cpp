@@ -7,7 +7,6 @@
 #include <fstream>
 #include <mutex>
 #include <string>
-#include <system_error>
 
 #ifdef LMHEAD_OPENMP
 #include <omp.h>
@@ -113,7 +112,7 @@ void run_workers(int threads, void (*run)(void* context, int worker), void* cont
     int started = 1;
     try {
       for (; started < threads; ++started) others.emplace_back(guarded, started);
-    } catch (const std::system_error&) {  // no more threads to be had: this one does their share
+    } catch (...) {  // no more threads, or no memory for one, to be had: this one does their share
     }
     guarded(0);
     for (int worker = started; worker < threads; ++worker) guarded(worker);

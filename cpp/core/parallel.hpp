@@ -9,9 +9,9 @@ namespace lmhead {
 
 constexpr int kMaxThreads = 1024;
 
-// "openmp", "threads" or "serial": how workers are made in this build.
+// "openmp" or "threads": how workers are made in this build.
 const char* parallel_backend();
-// What omp_get_max_threads(), the affinity mask and the cgroup's CPU quota leave; at least 1.
+// What omp_get_max_threads() leaves now, and the affinity mask and the cgroup's CPU quota left when first asked; at least 1.
 int available_threads();
 // The default of a call without `threads`: LMHEAD_NUM_THREADS, else available_threads(); set_default_threads changes it.
 int default_threads();

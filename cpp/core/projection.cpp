@@ -20,9 +20,6 @@ constexpr int64_t kPackedColumnsBytes = 8 * 1024 * 1024;
 // Rows after a run of ids that are fetched at its end, for workers mostly go on there: one tile of every ISA.
 constexpr int64_t kRowsAhead = 6;
 
-// Blocks of ids whose runs of a (D, V) weight are fetched together: 4 KiB of float32.
-constexpr int64_t kBlocksPerRun = 4;
-
 // Elements beyond the width that keep rows of a power-of-two width out of one set of the first-level cache.
 constexpr int64_t kRowPadding = 16;
 
@@ -121,7 +118,7 @@ void Projection::pack_columns(int64_t first_id, int64_t n_ids, ProjectionScratch
 
 int64_t Projection::ids_per_pack() const {
   const int64_t most = (columns_contiguous_ ? kPackedColumnsBytes : kPackedBytes) / packed_stride_;
-  return std::max<int64_t>(12, std::min<int64_t>(kBlockIds, most / 12 * 12));  // 12: whole register tiles of every ISA
+  return std::max<int64_t>(12, std::min<int64_t>(kBlockIds, most / 12 * 12));  // 12 ids are whole register tiles of every ISA (6, 2); a block's last 4 are tiles of 2
 }
 
 void Projection::pack(int64_t first_id, int64_t n_ids, ProjectionScratch& scratch) const {

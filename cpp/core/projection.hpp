@@ -9,9 +9,12 @@ namespace lmhead {
 // How the weight of a call reaches the register tile.
 enum class WeightPath {
   direct,   // rows are contiguous: read in place
-  columns,  // ids are contiguous (stored as (D, V)) and there is one hidden row: lanes run along the ids
+  columns,  // ids are contiguous (stored as (D, V)) and there are few hidden rows: lanes run along the ids
   packed,   // a few ids at a time are converted to contiguous float32 (float64) rows in scratch
 };
+
+// Blocks of ids whose runs of a (D, V) weight are fetched together (4 KiB of float32), so a task has as many.
+constexpr int64_t kBlocksPerRun = 4;
 
 struct ProjectionScratch {
   Buffer<char> packed;

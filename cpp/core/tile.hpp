@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/table.hpp"
+#include "core/row_kernels.hpp"
 
 namespace lmhead {
 
@@ -31,7 +31,8 @@ struct Adjust {
 
   bool none() const { return !bias && softcap == 0 && scale == 1; }
 
-  // A cap or a scale that float32 cannot hold well; with the other one the result may still be ordinary.
+  // A cap or a scale that float32 cannot hold well; with the other one the result may still be ordinary. Within 1e-30 .. 1e30
+  // z / cap and cap * 2^-13 stay normal numbers for every logit above 1e-8.
   bool beyond_float() const {
     const auto beyond = [](double x) { return x != 0 && !(std::fabs(x) > 1e-30 && std::fabs(x) < 1e30); };
     return beyond(softcap) || beyond(scale);

@@ -2,7 +2,7 @@
 //
 // exp(x), float32, x <= 88: n = round(16 x / ln 2), r = x - n ln 2 / 16, |r| <= ln 2 / 32 = 0.0217;
 //   exp(x) = 2^(n / 16) (1 + r + r^2 / 2 + r^3 / 6), remainder r^4 / 24 < 9.2e-9 = 0.08 ulp; with the roundings of the table
-//   entry and of the last FMA 1.1 ulp. ln 2 / 16 is one float32, 2.7e-9 of it short: a relative error of 2.7e-9 |x|, a
+//   entry and of the last FMA 1.1 ulp. ln 2 / 16 is one float32, 2.7e-9 of it too much: a relative error of 2.7e-9 |x|, a
 //   twentieth of what the rounding of x itself means. Six multiplications, against nine without a table.
 // exp(x), float64: n = round(x / ln 2), |r| <= 0.347, Taylor to r^13: remainder r^14 / 14! = 4e-18.
 // tanh(x) = e / (e + 2) with e = expm1(2 |x|), no cancellation anywhere.
@@ -32,7 +32,7 @@ alignas(64) constexpr int32_t kExp2Table[16] = {
 
 template <class T>
 inline Vector<T> taylor_expm1(Vector<T> r) {
-  constexpr int degree = sizeof(T) == 4 ? 7 : 13;
+  constexpr int degree = sizeof(T) == 4 ? 7 : 13;  // remainders r^8 / 8! = 5e-9 and r^14 / 14! = 4e-18 at |r| = 0.347
   double factorial = 1.0;
   T coefficient[degree + 1];
   for (int k = 1; k <= degree; ++k) coefficient[k] = T(1.0 / (factorial *= k));
@@ -64,6 +64,15 @@ inline VD exp_normal(VD x) {
 template <class T>
 inline Vector<T> exp_below_one(Vector<T> x) {
   return select_or_zero(not_less(x, broadcast(kLeastExponent<T>)), exp_normal(x));
+}
+
+// (x - max) / temperature. With a temperature the difference is taken of halves, so that numbers near the two ends of the range do
+// not overflow before they are divided; halving is exact but for subnormals.
+template <class T, bool scaled>
+inline Vector<T> below_max(Vector<T> x, T max, T inverse_temperature) {
+  if (!scaled) return sub(x, broadcast(max));
+  const T half = T(0.5);
+  return mul(sub(mul(x, broadcast(half)), broadcast(max * half)), broadcast(inverse_temperature * T(2)));
 }
 
 template <class T>

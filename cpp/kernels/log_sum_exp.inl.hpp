@@ -26,8 +26,7 @@ inline T lane_without_first_max(const T* z, int64_t n, T max, T inverse_temperat
     exps[k] = i < n ? z[i] : -kInfinity<T>;
   }
   for (int64_t k = 0; k < most; k += kLanes<T>) {
-    const Vector<T> x = mul(sub(load(exps + k), broadcast(max)), broadcast(inverse_temperature));
-    store(exps + k, exp_below_one<T>(x));
+    store(exps + k, exp_below_one<T>(below_max<T, true>(load(exps + k), max, inverse_temperature)));
   }
   T sum = T(0);
   for (int64_t k = 0; k < most; ++k)
@@ -86,11 +85,7 @@ inline T block_rest(const T* z, int64_t n, T max, T inverse_temperature, T* exps
   constexpr int lanes = kLanes<T>, canonical = kCanonical<T>;
   Vector<T> sums[kParts<T>];
   for (int p = 0; p < kParts<T>; ++p) sums[p] = broadcast(T(0));
-  const auto exp_of = [&](Vector<T> x) {
-    x = sub(x, broadcast(max));
-    if (scaled) x = mul(x, broadcast(inverse_temperature));
-    return exp_below_one<T>(x);
-  };
+  const auto exp_of = [&](Vector<T> x) { return exp_below_one<T>(below_max<T, scaled>(x, max, inverse_temperature)); };
   int64_t i = 0;
   for (; i + canonical <= n; i += canonical)
     for (int p = 0; p < kParts<T>; ++p) {
@@ -145,6 +140,7 @@ void block_sums(const T* z, int64_t n, T inverse_temperature, T* exps, BlockSum<
 template <class T>
 BlockSum<T> merge_sums(const BlockSum<T>* blocks, int64_t n_blocks, T inverse_temperature, T* factors) {
   constexpr int lanes = kLanes<T>, canonical = kCanonical<T>;
+  static_assert(sizeof(BlockSum<T>) == 2 * sizeof(T), "two numbers");
   T top = -kInfinity<T>;
   int64_t first = 0;
   bool has_nan = false;
@@ -154,23 +150,25 @@ BlockSum<T> merge_sums(const BlockSum<T>* blocks, int64_t n_blocks, T inverse_te
   }
   if (has_nan) return {kNaN<T>, T(0)};
   if (top == kInfinity<T> || top == -kInfinity<T>) return {top, T(0)};
-  Vector<T> sums[kParts<T>];
-  for (int p = 0; p < kParts<T>; ++p) sums[p] = broadcast(T(0));
+  // Sums over thousands of blocks in float64: a product of two float32 is exact there.
+  double sums[canonical] = {};
   for (int64_t b = 0; b < n_blocks; b += canonical)
     for (int p = 0; p < kParts<T>; ++p) {
-      T maxima[lanes], weights[lanes];
+      T maxima[lanes], weights[lanes], exps[lanes];
       const int64_t at = b + p * lanes;
       for (int j = 0; j < lanes; ++j) {
         const bool there = at + j < n_blocks;
         maxima[j] = there ? blocks[at + j].max : -kInfinity<T>;
         weights[j] = there ? (at + j == first ? blocks[at + j].rest : T(1) + blocks[at + j].rest) : T(0);
       }
-      const Vector<T> x = mul(sub(load(maxima), broadcast(top)), broadcast(inverse_temperature));
-      const Vector<T> e = exp_below_one<T>(x);
+      const Vector<T> e = exp_below_one<T>(below_max<T, true>(load(maxima), top, inverse_temperature));
       if (factors) store_first(factors + at, n_blocks - at, e);
-      sums[p] = add(sums[p], mul(load(weights), e));
+      store(exps, e);
+      for (int j = 0; j < lanes; ++j) sums[p * lanes + j] += double(weights[j]) * double(exps[j]);
     }
-  return {top, reduce_parts<T>(sums)};
+  for (int apart = canonical / 2; apart > 0; apart /= 2)
+    for (int j = 0; j < apart; ++j) sums[j] += sums[j + apart];
+  return {top, static_cast<T>(sums[0])};
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ inline double read_all(const void* data, int64_t bytes, int streams) {
   return static_cast<double>(per_stream) * 4.0 * streams;
 }
 
-// 12 chains: more than latency (4) x throughput (2 a cycle at most) on every CPU these tables run on.
+// 12 chains: more than latency (4 or 5 cycles) x throughput (at most 2 a cycle) of every CPU these tables run on.
 inline double multiply_f32(int64_t rounds) {
   constexpr int chains = 12;
   VF sums[chains];

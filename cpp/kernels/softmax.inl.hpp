@@ -56,11 +56,7 @@ void scale_exps(const T* exps, const T* factors, T normaliser, const RowPart<T>&
 template <class T, bool streaming, bool scaled>
 inline void shift_logits_as(const T* z, T max, T inverse_temperature, T log_sum, const RowPart<T>& out) {
   constexpr int lanes = kLanes<T>;
-  const auto shift = [&](Vector<T> x) {
-    x = sub(x, broadcast(max));
-    if (scaled) x = mul(x, broadcast(inverse_temperature));
-    return sub(x, broadcast(log_sum));
-  };
+  const auto shift = [&](Vector<T> x) { return sub(below_max<T, scaled>(x, max, inverse_temperature), broadcast(log_sum)); };
   const auto shift_first = [&](int64_t i, int64_t n) { store_first(out.data + i, n, shift(load_first(z + i, n, T(0)))); };
   const int64_t line = first_of_line<T, streaming>(out);
   for (int64_t i = out.first; i < line; i += lanes) shift_first(i, line - i);

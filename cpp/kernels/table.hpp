@@ -106,8 +106,4 @@ struct KernelTable {
   double (*multiply_bf16)(int64_t rounds);                              // null without `vdpbf16ps`
 };
 
-template <class T> const RowKernels<T>& row_kernels(const KernelTable& table);
-template <> inline const RowKernels<float>& row_kernels<float>(const KernelTable& table) { return table.f32; }
-template <> inline const RowKernels<double>& row_kernels<double>(const KernelTable& table) { return table.f64; }
-
 }  // namespace lmhead

@@ -1,6 +1,7 @@
 // layer_norm and rms_norm: the final norm before the head. Sums, mean and scale in float64, one rounding at the end; a row of
 // D is a thousandth of the head's work, so plain C++ that every CPU runs alike is enough.
 #include <cmath>
+#include <vector>
 
 #include "core/buffer.hpp"
 #include "core/parallel.hpp"

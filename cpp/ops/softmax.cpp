@@ -3,11 +3,13 @@
 // past the caches, a row behind the sums, in turns of a few blocks: memory then reads and writes at the same time.
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "consumers/log_sum_exp.hpp"
 #include "core/buffer.hpp"
 #include "core/parallel.hpp"
 #include "core/read.hpp"
+#include "core/row_kernels.hpp"
 #include "dispatch/tables.hpp"
 #include "ops/ops.hpp"
 
@@ -196,8 +198,43 @@ void row_family(const Rows& logits, double temperature, Result result, const Tar
   });
 }
 
+// float32 rows under a temperature that float32 does not hold: each is widened, treated in float64, and rounded once.
+void rows_in_double(const Rows& logits, double temperature, Result result, const Target& out, int threads) {
+  const KernelTable& kernels = table();
+  const Reader<float> reader(kernels, logits);
+  struct Scratch {
+    Buffer<float> narrow;
+    Buffer<double> wide;
+    Buffer<char> temporary;
+  };
+  std::vector<Scratch> scratch(static_cast<size_t>(threads));
+  run_tasks(threads, logits.n_rows, [&](int worker, int64_t row) {
+    Scratch& mine = scratch[static_cast<size_t>(worker)];
+    const int64_t n = logits.width, n_out = out.width;
+    float* narrow = mine.narrow.reserve(std::max<int64_t>(1, n));
+    double* wide = mine.wide.reserve(std::max<int64_t>(1, n));
+    const float* z = reader.read(row, 0, n, narrow, mine.temporary);
+    std::copy(z, z + n, wide);
+    Rows one;
+    one.data = reinterpret_cast<const char*>(wide);
+    one.dtype = DType::float64;
+    one.n_rows = 1;
+    one.width = n;
+    one.element_stride = sizeof(double);
+    Target in_place;  // the result takes the row's place
+    in_place.data = reinterpret_cast<char*>(wide);
+    in_place.n_rows = 1;
+    in_place.width = n_out;
+    in_place.element_stride = sizeof(double);
+    row_family<double>(one, temperature, result, in_place, 1);
+    std::copy(wide, wide + n_out, narrow);
+    out.put(row, 0, narrow, n_out);
+  });
+}
+
 void dispatch(const Rows& logits, double temperature, Result result, const Target& out, int threads) {
-  if (logits.dtype == DType::float64) row_family<double>(logits, temperature, result, out, threads);
+  if (logits.dtype != DType::float64 && beyond_float(temperature)) rows_in_double(logits, temperature, result, out, threads);
+  else if (logits.dtype == DType::float64) row_family<double>(logits, temperature, result, out, threads);
   else row_family<float>(logits, temperature, result, out, threads);
 }
 

@@ -18,7 +18,6 @@ using VD = __m256d;
 using MF = __m256;
 using MD = __m256d;
 
-constexpr bool kHasDotBf16 = false;
 // An accumulator of 16 canonical lanes is two ymm: 3 x 2 x 2 = 12 accumulators + 2 weight vectors + 1 hidden vector = 15
 // of 16 registers, and 5 loads for 6 FMAs in each half. Such a tile takes 3 hidden rows from L2 in 12 D / 16 cycles, as fast as
 // L2 gives them (32 bytes a cycle); three groups of ids on the same hidden rows need a third of that, and 6 + 3 rows of 768

@@ -140,11 +140,8 @@ inline VF load_bf16_odd_first(const uint16_t* p, ptrdiff_t n) { return odd_of(lo
 inline VF load_bf16_even_first(const uint16_t* p, ptrdiff_t n) { return even_of(load_u16x32_first(p, n)); }
 
 #ifdef __AVX512BF16__
-constexpr bool kHasDotBf16 = true;
 inline __m512i load_pairs(const uint16_t* p) { return _mm512_loadu_si512(p); }
 inline VF dot_bf16(VF sum, __m512i a, __m512i b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
-#else
-constexpr bool kHasDotBf16 = false;
 #endif
 
 // GCC folds a load into every FMA that uses it; this keeps one load and one register (Zen 4 loads one zmm a cycle).

@@ -2,7 +2,7 @@
 // that are j modulo 16, and reduced by one tree: lanes 8 apart, then 4, 2 and 1 apart. An ISA whose register is narrower
 // holds the lanes in several parts, so all tables add in the same order and return the same bits.
 // It knows how parts make lanes; it refuses to know what is summed.
-#pragma once
+#pragma once  // after a vocabulary, which defines VF and VD
 
 #include <cstddef>
 
@@ -27,13 +27,6 @@ inline T reduce_parts(const Vector<T>* parts) {
   for (int apart = kParts<T> / 2; apart > 0; apart /= 2)
     for (int p = 0; p < apart; ++p) sums[p] = add(sums[p], sums[p + apart]);
   return reduce_add(sums[0]);
-}
-
-template <class T>
-inline T reduce_parts_max(const Vector<T>* parts) {
-  Vector<T> best = parts[0];
-  for (int p = 1; p < kParts<T>; ++p) best = max(best, parts[p]);
-  return reduce_max(best);
 }
 
 }  // namespace

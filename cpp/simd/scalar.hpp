@@ -15,7 +15,6 @@ using VD = double;     // native vector of float64
 using MF = bool;       // mask over VF
 using MD = bool;       // mask over VD; the same type, so overloads on masks take the vector too
 
-constexpr bool kHasDotBf16 = false;
 // 1 x 1: nothing to keep in registers, one accumulator per canonical lane is already 16 chains.
 constexpr int kTileRows = 1, kTileIds = 1, kTileIdsOneRow = 1, kTileGroups = 1;
 constexpr bool kHasTileReduce = false;

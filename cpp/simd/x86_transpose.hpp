@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "simd/unroll.hpp"
+
 namespace lmhead {
 namespace {
 

@@ -58,13 +58,16 @@ def logits(
     -----
     Accumulation: operands are widened exactly; products and sums are float32 FMAs in 16 lanes (lane j takes the
     elements j modulo 16) and one reduction tree, nothing is flushed to zero. bfloat16 with bfloat16 adds in pairs, the
-    odd element first, by ``vdpbf16ps`` where the CPU has it, which counts subnormals as 0. The error is at most
+    odd element first (``vdpbf16ps`` where the CPU has it). The error is at most
     ``gamma(D / 16 + 4) * sum |h| |w|`` with ``gamma(n) = n u / (1 - n u)``, u = 2**-24.
 
-    Memory: the result, and scratch that grows with D (at most 256 prepared rows of D, or 4 MiB of them) but not with N
-    or V.
+    Memory: the result, and scratch that grows with D but not with V: the prepared rows of a block (256 rows, or 4 MiB
+    of them), and for each thread up to 8 MiB of converted weight rows (more only where 12 rows of D need it) and of
+    logits. Leading axes of `hidden` or `out` that are no single stride cost 8 bytes a row.
 
-    Determinism: a row has the same bits whatever the batch, threads, strides, alignment and instruction set.
+    Determinism: a row has the same bits whatever the batch, threads, strides, alignment and instruction set. The one
+    exception: bfloat16 with bfloat16 on a CPU with ``vdpbf16ps`` counts subnormal elements and subnormal sums as 0,
+    except where few rows meet a weight stored as (D, V).
 
     NaN and inf: as IEEE arithmetic gives them, in the logits they concern and nowhere else. D = 0 gives the bias alone.
     """

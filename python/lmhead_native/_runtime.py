@@ -18,8 +18,9 @@ def isa() -> str:
 def get_num_threads() -> int:
     """Threads of a call that does not say ``threads``.
 
-    ``LMHEAD_NUM_THREADS`` at import, else what OpenMP, the CPU affinity and the container's quota leave, asked at each
-    call. """
+    ``LMHEAD_NUM_THREADS`` at import, else what OpenMP allows now and the CPU affinity and the container's quota
+    allowed at the first call.
+    """
     return _core.get_num_threads()
 
 

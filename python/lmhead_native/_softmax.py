@@ -76,7 +76,7 @@ def log_softmax(
     Accumulation: ``(z - max) / T - log1p(rest)``, where rest is the sum without the maximum's own 1: large offsets of
     the logits cancel exactly, and the best token's log-probability is not rounded to 0 while it is representable.
 
-    Memory: the result; for half precision at most two rows of V for each thread besides.
+    Memory: the result; at most two rows of V for each thread besides where logits are not aligned float32 (float64).
 
     Determinism: as `softmax`.
 
@@ -115,7 +115,7 @@ def logsumexp(
     -----
     Accumulation: ``max / T + log1p(rest)``, see `log_softmax`; the last sum is taken in float64 and rounded once.
 
-    Memory: the result and 8 bytes for each 256 ids of a row.
+    Memory: the result and, for each thread, 8 (16) bytes for each 256 ids of a row.
 
     Determinism: as `softmax`.
 

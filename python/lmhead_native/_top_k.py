@@ -64,8 +64,8 @@ def logits_topk(
     -----
     Accumulation: the very logits that `logits` gives, bit for bit.
 
-    Memory: for each row and thread a list of about ``2 k + 512`` candidates of 16 bytes, for the rows of a block:
-    together at most 64 MiB (or what 16 rows need), besides the scratch of `logits`.
+    Memory: for each row and thread a list of ``k + max(k, 256) + 256`` candidates of 16 (24) bytes, for the rows of a
+    block: together at most 64 MiB (or what 16 rows need), besides the scratch of `logits`.
 
     Determinism: as `logits`. Equal logits (-0.0 equals +0.0) are listed by ascending id, so the list for k is the
     beginning of the list for k + 1, for every thread count.
@@ -105,7 +105,7 @@ def topk(logits: Array, k: int, *, threads: int | None = None) -> TopK:
 
     Notes
     -----
-    Memory: a list of about ``2 k + 512`` candidates of 16 bytes for each thread.
+    Memory: a list of ``k + max(k, 256) + 256`` candidates of 16 (24) bytes for each thread.
 
     Determinism: the same list for every thread count and instruction set. Ties (-0.0 equals +0.0): ascending id.
 

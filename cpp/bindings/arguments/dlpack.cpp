@@ -36,16 +36,20 @@ Operand operand_from_dlpack(const char* name, py::handle object) {
   const auto device = object.attr("__dlpack_device__")().cast<py::tuple>();
   if (device.size() != 2 || device[0].cast<int64_t>() != kCpu)
     type_error(name, "an array in CPU memory", "a " + type_text(object) + " on another device", "move it to the CPU first");
+  // A tensor of PyTorch may be a view that negates its memory, which DLPack does not tell.
+  if (PyObject_HasAttrString(object.ptr(), "is_neg") && py::bool_(object.attr("is_neg")()))
+    type_error(name, "a tensor whose memory holds its values", "a negated view", "resolve it first, for example with .resolve_neg()");
   py::object capsule;
   try {
     capsule = object.attr("__dlpack__")();
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_Exception)) throw;
     type_error(name, "a tensor that can be shared through DLPack", "a " + type_text(object) + " that refuses (" +
-               std::string(py::str(error.value())) + ")", "detach it first");
+               std::string(py::str(error.value())) + ")", "pass a plain dense CPU tensor, detached");
   }
+  if (!PyCapsule_IsValid(capsule.ptr(), "dltensor"))
+    type_error(name, "a tensor that can be shared through DLPack", "a " + type_text(object) + " whose __dlpack__ gives no fresh capsule");
   auto* managed = static_cast<ManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
-  if (!managed) throw py::error_already_set();
   PyCapsule_SetName(capsule.ptr(), "used_dltensor");
   Operand view;
   view.name = name;

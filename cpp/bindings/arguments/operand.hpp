@@ -41,7 +41,7 @@ Head head_operands(py::handle hidden, py::handle weight);
 // logits (..., V) or x (..., D): at least one axis.
 Operand row_operand(const char* name, const char* shape, py::handle object);
 
-// A small vector of any real dtype, (length,), as contiguous float32 or float64; None is a null array.
+// A small vector of any real dtype, (length,), as contiguous float32 or float64; None is an empty array.
 py::array vector_operand(const char* name, const char* shape, py::handle object, int64_t length, const std::string& length_source,
                          bool doubles);
 

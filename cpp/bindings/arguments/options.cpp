@@ -20,6 +20,13 @@ bool is_unreal_numpy(py::handle object) {
   return kind != 'f' && kind != 'i' && kind != 'u' && py::str(dtype.attr("name")).cast<std::string>() != "bfloat16";
 }
 
+// What a number that is none raises when asked for its value; anything else (an interrupt, a bug of its own) goes on to the caller.
+void clear_refusal() {
+  if (PyErr_ExceptionMatches(PyExc_TypeError) || PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(PyExc_OverflowError))
+    return PyErr_Clear();
+  throw py::error_already_set();
+}
+
 double real_option(const char* name, py::handle object, const char* expected) {
   if (PyFloat_CheckExact(object.ptr())) return PyFloat_AS_DOUBLE(object.ptr());
   const bool number = PyFloat_Check(object.ptr()) || PyIndex_Check(object.ptr()) || PyObject_HasAttrString(object.ptr(), "__float__");
@@ -28,7 +35,7 @@ double real_option(const char* name, py::handle object, const char* expected) {
   const double x = PyFloat_AsDouble(object.ptr());
   if (x == -1 && PyErr_Occurred()) {
     const bool too_large = PyErr_ExceptionMatches(PyExc_OverflowError);
-    PyErr_Clear();
+    clear_refusal();
     if (too_large) value_error(name, expected, "an integer beyond the range of float64");
     type_error(name, expected, type_text(object));
   }
@@ -50,7 +57,7 @@ int64_t integer_option(const char* name, py::handle object, int64_t least, int64
     type_error(name, range, type_text(object));
   const py::object index = py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr()));
   if (!index) {
-    PyErr_Clear();
+    clear_refusal();
     type_error(name, range, type_text(object));
   }
   int overflow = 0;

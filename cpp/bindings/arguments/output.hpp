@@ -11,7 +11,7 @@ namespace lmhead {
 
 struct Output {
   py::array array;
-  Target target;  // rows of the last axis; of single elements where `scalars` was asked for
+  Target target;  // rows of the last axis, or single elements
 };
 
 enum class SameMemory { refused, allowed };
