@@ -70,7 +70,7 @@ bool is_sequence_of_numbers(py::handle object) {
          !PyObject_HasAttrString(object.ptr(), "__array_interface__");
 }
 
-// The dtype object that a sequence beside `operand` takes: bfloat16 through DLPack has none in NumPy, float32 holds it.
+// The dtype object that a sequence beside `operand` takes; bfloat16 through DLPack has none in NumPy and is no case of this.
 py::object dtype_beside(const Operand* operand) {
   if (!operand) return py::dtype("float64");
   if (py::isinstance<py::array>(operand->owner)) return py::object(operand->owner.attr("dtype"));
@@ -89,13 +89,17 @@ uint16_t bfloat16_bits(double x) {
   return static_cast<uint16_t>((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
 }
 
-// NumPy's own casts round once; that to bfloat16 goes through float32 and may round twice.
-py::array rounded_to(const py::array& values, const py::object& dtype) {
-  if (!is_bfloat16(py::reinterpret_borrow<py::dtype>(dtype)) || is_bfloat16(values.dtype())) return values.attr("astype")(dtype);
+py::array_t<uint16_t> bfloat16_array(const py::array& values) {
   const py::array_t<double> wide = values.attr("astype")("float64");
   py::array_t<uint16_t> bits(std::vector<py::ssize_t>(wide.shape(), wide.shape() + wide.ndim()));
   for (py::ssize_t i = 0; i < wide.size(); ++i) bits.mutable_data()[i] = bfloat16_bits(wide.data()[i]);
-  return bits.attr("view")(dtype);
+  return bits;
+}
+
+// NumPy's own casts round once; that to bfloat16 goes through float32 and may round twice.
+py::array rounded_to(const py::array& values, const py::object& dtype) {
+  if (!is_bfloat16(py::reinterpret_borrow<py::dtype>(dtype)) || is_bfloat16(values.dtype())) return values.attr("astype")(dtype);
+  return bfloat16_array(values).attr("view")(dtype);
 }
 
 py::array array_from(const char* name, py::handle object, const Operand* beside) {
@@ -193,6 +197,17 @@ Operand operand(const char* name, py::handle object, const Operand* beside) {
   if (py::isinstance<py::array>(object)) return from_array(name, py::reinterpret_borrow<py::array>(object));
   if (object.is_none()) type_error(name, kExpected, "None");
   if (speaks_dlpack(object)) return operand_from_dlpack(name, object);
+  if (beside && beside->dtype == DType::bfloat16 && !py::isinstance<py::array>(beside->owner) && is_sequence_of_numbers(object)) {
+    const py::array_t<uint16_t> bits = bfloat16_array(array_from(name, object, nullptr));
+    Operand view;
+    view.name = name;
+    view.dtype = DType::bfloat16;
+    view.data = reinterpret_cast<const char*>(bits.data());
+    view.shape.assign(bits.shape(), bits.shape() + bits.ndim());
+    view.strides.assign(bits.strides(), bits.strides() + bits.ndim());
+    view.owner = bits;
+    return view;
+  }
   return from_array(name, array_from(name, object, beside));
 }
 
