@@ -19,10 +19,9 @@ using MF = __m256;
 using MD = __m256d;
 
 // An accumulator of 16 canonical lanes is two ymm: 3 x 2 x 2 = 12 accumulators + 2 weight vectors + 1 hidden vector = 15
-// of 16 registers, and 5 loads for 6 FMAs in each half. Such a tile takes 3 hidden rows from L2 in 12 D / 16 cycles, as fast as
-// L2 gives them (32 bytes a cycle); three groups of ids on the same hidden rows need a third of that, and 6 + 3 rows of 768
-// floats are 27 KiB of the 32 KiB of L1.
-constexpr int kTileRows = 3, kTileIds = 2, kTileIdsOneRow = 4, kTileGroups = 3;
+// of 16 registers, and 5 loads for 6 FMAs in each half. More groups of
+// ids on the same hidden rows (kTileGroups = 3) made no difference.
+constexpr int kTileRows = 3, kTileIds = 2, kTileIdsOneRow = 4, kTileGroups = 1;
 
 // Lanes below n: all ones. A window into 8 ones followed by 8 zeros.
 alignas(64) constexpr int32_t kWindow32[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
