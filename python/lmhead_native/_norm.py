@@ -53,7 +53,7 @@ def layer_norm(
     Determinism: the same bits for every batch, thread count, stride and instruction set.
 
     NaN and inf: a row that holds either is NaN (an infinity because its mean is), and no other row. D = 0 gives (...,
-    0). """
+    0)."""
     return _core.layer_norm(x, gain, bias, eps, out, threads)
 
 
