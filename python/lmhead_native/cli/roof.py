@@ -17,6 +17,8 @@ from lmhead_native.cli.workload import Workload
 
 # Eight times a third-level cache of 32 MiB (one chiplet of a Zen CPU): what is read comes from memory.
 READ_BUFFER_BYTES = 256 * 2**20
+# The least that `_core.read_bandwidth` takes.
+SMALLEST_BUFFER = 64 * 1024
 # Long enough for a few passes over a buffer of that size, short enough to be taken in every round.
 BANDWIDTH_SECONDS, PEAK_SECONDS = 0.06, 0.03
 
@@ -32,6 +34,8 @@ class Roofs:
     def measure(self, buffer: NDArray[Any], dtype: str, *, flops: bool = True) -> None:
         """Take one more measurement of each; the bandwidth on ``buffer`` itself, the peak only if ``flops``."""
         bits = buffer.view(np.uint8 if buffer.dtype.itemsize == 1 else f"u{buffer.dtype.itemsize}")
+        if bits.nbytes < SMALLEST_BUFFER:  # lives in the first caches, as any other buffer of that size does
+            bits = np.ones(SMALLEST_BUFFER, np.uint8)
         self.gigabytes_per_second.append(_core.read_bandwidth(bits, seconds=BANDWIDTH_SECONDS, threads=self.threads))
         if flops:
             kind = "bf16" if dtype == "bf16" else "f32"
