@@ -260,7 +260,7 @@ py::array vector_operand(const char* name, const char* shape, py::handle object,
   if (array.ndim() != 1 || array.shape(0) != length)
     value_error(name, std::string("shape ") + shape + " with " + length_source,
                 "shape " + shape_text(std::vector<int64_t>(array.shape(), array.shape() + array.ndim())));
-  return numpy("ascontiguousarray")(array, py::dtype(doubles ? "float64" : "float32"));
+  return numpy("require")(array, py::dtype(doubles ? "float64" : "float32"), "CA");  // contiguous and aligned
 }
 
 std::vector<int64_t> leading(const std::vector<int64_t>& shape) { return {shape.begin(), shape.end() - 1}; }
