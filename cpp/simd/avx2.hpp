@@ -19,8 +19,8 @@ using MF = __m256;
 using MD = __m256d;
 
 // An accumulator of 16 canonical lanes is two ymm: 3 x 2 x 2 = 12 accumulators + 2 weight vectors + 1 hidden vector = 15
-// of 16 registers, and 5 loads for 6 FMAs in each half. More groups of
-// ids on the same hidden rows (kTileGroups = 3) made no difference.
+// of 16 registers, and 5 loads for 6 FMAs in each half. More groups of ids on the same hidden rows (kTileGroups = 3) made no
+// difference.
 constexpr int kTileRows = 3, kTileIds = 2, kTileIdsOneRow = 4, kTileGroups = 1;
 
 // Lanes below n: all ones. A window into 8 ones followed by 8 zeros.
