@@ -176,7 +176,7 @@ def test_a_cap_far_above_the_logits_leaves_them(dtype: np.dtype[Any]) -> None:
 
 
 @DTYPES
-def test_a_cap_below_and_a_scale_above_the_range_of_float32(dtype: np.dtype[Any]) -> None:
+def test_caps_and_scales_outside_the_range_of_float32(dtype: np.dtype[Any]) -> None:
     """No 0 / 0 and no inf * 0."""
     ones, x = np.ones(1, dtype), np.array([-3.0, 0.0, 7.0], dtype)
     for cap in (1e-50, 1e-300):
@@ -185,4 +185,8 @@ def test_a_cap_below_and_a_scale_above_the_range_of_float32(dtype: np.dtype[Any]
     y = native.logits(ones, x[:, None], scale=1e200)
     with np.errstate(over="ignore"):
         expected = (oracle.widen(x) * 1e200).astype(dtype)
+    np.testing.assert_allclose(y, expected, rtol=4 * oracle.UNIT[dtype.name])
+    large = np.array([1e38, -2e30, 0, np.inf], dtype)
+    y = native.logits(ones, large[:, None], scale=1e-50)
+    expected = (oracle.widen(large) * 1e-50).astype(dtype)
     np.testing.assert_allclose(y, expected, rtol=4 * oracle.UNIT[dtype.name])

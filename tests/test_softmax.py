@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 import lmhead_native as native
 import oracle
+from lmhead_native import reference
 
 pytestmark = pytest.mark.usefixtures("each_isa")
 
@@ -225,6 +226,21 @@ def test_temperatures(threads: int, dtype: DType) -> None:
         for function in FUNCTIONS:
             with pytest.raises(ValueError, match=r"^temperature: expected a finite number > 0, got "):
                 function(some_logits(2, 5, dtype), temperature=wrong)
+
+
+def test_temperatures_and_gaps_outside_the_range_of_float32(threads: int) -> None:
+    """Neither a gap of 6e38 nor the reciprocal of a temperature has to be a float32."""
+    pairs = np.array([[3e38, -3e38], [1, 0.5], [1e-38, 0], [1e-44, 0], [-2e38, 2e38]], np.float32)
+    for logits in (pairs, np.insert(pairs, 1, np.full((300, 1), -INF), axis=1)):  # alone, and in two blocks
+        for temperature in (1e-300, 1e-39, 1e-30, 10.0, 1e38, 1e300):
+            for function, specified in [
+                (native.softmax, reference.softmax),
+                (native.log_softmax, reference.log_softmax),
+            ]:
+                expected = specified(logits, temperature=temperature)
+                actual = function(logits, temperature=temperature, threads=threads)
+                # The largest finite gap that is no certainty is 87: 3 roundings of it, and those of exp and log.
+                np.testing.assert_allclose(actual, expected, rtol=300 * oracle.UNIT["float32"], atol=1e-38)
 
 
 @wide_dtypes
