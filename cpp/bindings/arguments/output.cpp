@@ -103,6 +103,9 @@ Output output(py::handle out, const std::vector<int64_t>& shape, bool doubles, s
   } else {
     if (!py::isinstance<py::array>(out)) type_error("out", "a numpy.ndarray", type_text(out));
     result.array = py::reinterpret_borrow<py::array>(out);
+    const py::dtype given = result.array.dtype();
+    if (given.kind() != 'f' || given.itemsize() != (doubles ? 8 : 4))  // a cast of it would be another array
+      type_error("out", "dtype " + dtype_text(doubles ? DType::float64 : DType::float32), "dtype " + std::string(py::str(given)));
   }
   const Operand view = operand("out", result.array);
   if (!out.is_none()) check_out(out, view, shape, doubles, inputs, same_memory, small);
