@@ -16,17 +16,13 @@ from numpy.typing import NDArray
 
 import lmhead_native as native
 import oracle
+from parameters import ROW_SIZES, every_dtype, wide_dtypes
 
 pytestmark = pytest.mark.usefixtures("each_isa")
 
 Array = NDArray[Any]
 DType = np.dtype[Any]
 INF, NAN = math.inf, math.nan
-every_dtype = pytest.mark.parametrize("dtype", oracle.FLOATS, ids=str)
-wide_dtypes = pytest.mark.parametrize("dtype", [np.dtype(np.float32), np.dtype(np.float64)], ids=str)
-
-# Around every register (4 to 16 elements), two of them, and the block (256).
-SIZES = (*range(1, 71), 73, 101, 127, 128, 129, 255, 256, 257, 511, 513, 769, 1023, 1024, 1025)
 
 
 @cache
@@ -49,7 +45,7 @@ def check(logits: Array, temperature: float, threads: int) -> None:
 @every_dtype
 def test_every_vocabulary(threads: int, dtype: DType) -> None:
     """Padding never counts: neither zeros beside negative logits nor anything beside the last id."""
-    for vocabulary, spread in itertools.product(SIZES, (0.1, 6.0)):
+    for vocabulary, spread in itertools.product(ROW_SIZES, (0.1, 6.0)):
         logits = some_logits(3, vocabulary, dtype, spread)
         check(logits, 1.0, threads)
         check((logits - 40).astype(dtype), 1.7, threads)
@@ -82,7 +78,7 @@ def test_infinities_around_a_finite_logit(threads: int, dtype: DType) -> None:
         for value in (0.0, -7.0, 96.0):
             row = np.repeat(np.array([-INF, value, -INF]), [before, 1, after]).astype(dtype)
             assert native.logsumexp(row, threads=threads) == value
-    for vocabulary in SIZES:
+    for vocabulary in ROW_SIZES:
         assert native.logsumexp(np.full(vocabulary, -INF).astype(dtype), threads=threads) == -INF
 
 

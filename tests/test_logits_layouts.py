@@ -7,9 +7,6 @@ test_logits.py.
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -20,6 +17,7 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+import fresh
 import lmhead_native as native
 import oracle
 from layouts import dlpack, layouts
@@ -241,15 +239,7 @@ print(native.isa(), peak() - before)
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_no_copy_of_the_weight(each_isa: str, dtype: str, tmp_path: Path) -> None:
-    child = subprocess.run(
-        [sys.executable, "-c", CHILD, dtype, str(tmp_path / "weight")],
-        env={**os.environ, "LMHEAD_ISA": each_isa},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert child.returncode == 0, child.stderr
-    isa, grown = child.stdout.split()
+    isa, grown = fresh.output(CHILD, dtype, str(tmp_path / "weight"), environment={"LMHEAD_ISA": each_isa}).split()
     assert isa == each_isa
     # Half of the smallest whole copy, that of every other column in bfloat16; scratch takes 1 to 2 MiB.
     assert int(grown) < 2**22 * 2 / 2

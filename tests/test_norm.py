@@ -16,13 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 import lmhead_native as native
 import oracle
 from layouts import dlpack, layouts
+from parameters import every_dtype
 
 pytestmark = pytest.mark.usefixtures("each_isa")
 
 Array = NDArray[Any]
 DType = np.dtype[Any]
 INF, NAN = math.inf, math.nan
-every_dtype = pytest.mark.parametrize("dtype", oracle.FLOATS, ids=str)
 
 SIZES = (*range(1, 71), 73, 101, 127, 128, 129, 255, 256, 257, 1023, 1024, 1025)
 ROWS = (1, 2, 7, 15, 16, 17, 33, 64)

@@ -20,13 +20,13 @@ import lmhead_native as native
 import oracle
 from layouts import dlpack, layouts
 from lmhead_native import _core
+from parameters import every_dtype
 
 Array = NDArray[Any]
 DType = np.dtype[Any]
 FLOAT64 = np.dtype(np.float64)
 PAIRS = [*itertools.product(oracle.NARROW, repeat=2), (FLOAT64, FLOAT64)]
 every_pair = pytest.mark.parametrize(("hidden_dtype", "weight_dtype"), PAIRS, ids=str)
-every_dtype = pytest.mark.parametrize("dtype", oracle.FLOATS, ids=str)
 each_table = pytest.mark.usefixtures("each_isa")
 
 

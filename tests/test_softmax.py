@@ -19,18 +19,14 @@ from numpy.typing import NDArray
 import lmhead_native as native
 import oracle
 from lmhead_native import reference
+from parameters import ROW_SIZES, every_dtype, wide_dtypes
 
 pytestmark = pytest.mark.usefixtures("each_isa")
 
 Array = NDArray[Any]
 DType = np.dtype[Any]
 INF, NAN = math.inf, math.nan
-every_dtype = pytest.mark.parametrize("dtype", oracle.FLOATS, ids=str)
-wide_dtypes = pytest.mark.parametrize("dtype", [np.dtype(np.float32), np.dtype(np.float64)], ids=str)
 FUNCTIONS: list[Callable[..., Array]] = [native.softmax, native.log_softmax]
-
-# Around every register (4 to 16 elements), two of them, and the block (256).
-SIZES = (*range(1, 71), 73, 101, 127, 128, 129, 255, 256, 257, 511, 513, 769, 1023, 1024, 1025)
 
 
 @cache
@@ -62,7 +58,7 @@ def check(rows: int, vocabulary: int, dtype: DType, temperature: float, threads:
 
 @every_dtype
 def test_every_vocabulary(threads: int, dtype: DType) -> None:
-    for vocabulary in SIZES:
+    for vocabulary in ROW_SIZES:
         check(3, vocabulary, dtype, (1.0, 0.7, 3.0)[vocabulary % 3], threads)
 
 

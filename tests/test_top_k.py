@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
-import subprocess
-import sys
 from typing import Any, cast
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import fresh
 import lmhead_native as native
 import oracle
+from parameters import every_dtype
 
 pytestmark = pytest.mark.usefixtures("each_isa")
 
@@ -26,7 +25,6 @@ DType = np.dtype[Any]
 INF, NAN = math.inf, math.nan
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 PAIRS = [*itertools.product(oracle.NARROW, repeat=2), (FLOAT64, FLOAT64)]
-every_dtype = pytest.mark.parametrize("dtype", oracle.FLOATS, ids=str)
 every_pair = pytest.mark.parametrize(("hidden_dtype", "weight_dtype"), PAIRS, ids=str)
 
 SIZES = [*range(1, 71), 101, 127, 128, 129, 255, 256, 257, 511, 513, 769, 1023, 1024, 1025]
@@ -240,15 +238,7 @@ print(native.isa(), grown)
 
 
 def test_no_array_of_all_logits(each_isa: str) -> None:
-    child = subprocess.run(
-        [sys.executable, "-c", CHILD],
-        env={**os.environ, "LMHEAD_ISA": each_isa},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert child.returncode == 0, child.stderr
-    isa, grown = child.stdout.split()
+    isa, grown = fresh.output(CHILD, environment={"LMHEAD_ISA": each_isa}).split()
     assert isa == each_isa
     # Lists take 64 rows x 2 threads x (2 x 50 + 512) x 16 bytes = 1.3 MB, the logits would take 33 MB.
     assert int(grown) < 64 * 129920 * 4 / 4

@@ -9,9 +9,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-import os
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import fresh
 import lmhead_native as native
 import oracle
 
@@ -158,15 +156,8 @@ def test_gpt2_head_is_read_in_place(rows: int, layout: str, dtype: str) -> None:
     """Tied ``W_U = E.T`` and a head stored as (D, V): greedy decoding is argmax, and the matrix is never copied."""
     gpt2 = WORKED["gpt2"]
     assert gpt2["D"] * gpt2["V"] == gpt2["tied_parameters"]
-    child = subprocess.run(
-        [sys.executable, "-c", GPT2_CHILD, str(rows), layout, dtype, "2", str(oracle.gamma(768 + 17))],
-        env={**os.environ, "LMHEAD_ISA": native.isa()},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert child.returncode == 0, child.stderr
-    isa, grown, matrix = child.stdout.split()
+    arguments = [str(rows), layout, dtype, "2", str(oracle.gamma(768 + 17))]
+    isa, grown, matrix = fresh.output(GPT2_CHILD, *arguments, environment={"LMHEAD_ISA": native.isa()}).split()
     assert isa == native.isa()
     # Scratch is a few MiB; the matrix has 77 MB in bfloat16, 154 MB in float32.
     assert int(grown) < int(matrix) / 4

@@ -18,9 +18,6 @@ T inverse_temperature_of(double temperature) {
   return std::max(static_cast<T>(inverse), std::numeric_limits<T>::min());
 }
 
-// A temperature that float32 does not hold well: such rows are computed in float64.
-inline bool beyond_float(double temperature) { return !(temperature > 1e-30 && temperature < 1e30); }
-
 template <class T>
 bool is_finite_sum(const BlockSum<T>& sum) { return sum.max - sum.max == T(0); }
 

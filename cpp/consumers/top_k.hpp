@@ -63,7 +63,6 @@ class TopList {
     k_ = k;
     count_ = 0;
     full_ = false;
-    room_ = room_for(k);
   }
 
   static int64_t most_bytes(int64_t k) { return (room_for(k) + kBlockIds) * static_cast<int64_t>(sizeof(Candidate)); }
@@ -86,7 +85,7 @@ class TopList {
     if (count_ + other.count_ > capacity_) grow(count_ + other.count_);
     std::copy(other.begin(), other.begin() + other.count_, kept_.get() + count_);
     count_ += other.count_;
-    if (count_ > room_) shrink();
+    if (count_ > room_for(k_)) shrink();
   }
 
  private:
@@ -95,7 +94,7 @@ class TopList {
   static bool is_better(const Candidate& a, const Candidate& b) { return a.better(b); }
 
   void add_block(const KernelTable& table, const T* logits, int64_t n, int64_t first_id) {
-    if (count_ + n > capacity_) grow(std::min(room_, 2 * (count_ + n)) + kBlockIds);
+    if (count_ + n > capacity_) grow(std::min(room_for(k_), 2 * (count_ + n)) + kBlockIds);
     Candidate* end = kept_.get() + count_;
     if (!full_) {
       for (int64_t i = 0; i < n; ++i) end[i] = Candidate(logits[i], first_id + i);
@@ -106,7 +105,7 @@ class TopList {
       const int64_t found = row_kernels<T>(table).select(logits, n, bar_, places);
       for (int64_t i = 0; i < found; ++i) end[i] = Candidate(logits[places[i]], first_id + places[i]);
       count_ += found;
-      if (count_ > room_) settle();
+      if (count_ > room_for(k_)) settle();
     }
   }
 
@@ -132,7 +131,7 @@ class TopList {
   }
 
   Buffer<Candidate> kept_;
-  int64_t k_ = 0, count_ = 0, capacity_ = 0, room_ = 0;
+  int64_t k_ = 0, count_ = 0, capacity_ = 0;
   T bar_ = 0;
   bool full_ = false;
 };

@@ -3,11 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 #include <cstdlib>
 #include <limits>
 #include <memory>
 #include <new>
+#include <type_traits>
 
 namespace lmhead {
 

@@ -38,17 +38,31 @@ struct FoldPlan {
     const int64_t by_kept = 64 * 1024 * 1024 / std::max<int64_t>(1, kept_bytes_per_row);
     rows_per_block = std::max<int64_t>(16, std::min(std::max<int64_t>(256, by_width), by_kept));
     const int64_t rows = std::min(rows_per_block, p.n_rows());
-    // Tasks of about 1 MiB of weights or more, but eight a thread, so that a late thread costs little.
-    const int64_t block_bytes = kBlockIds * std::max<int64_t>(1, p.width()) * 4;
-    const int64_t wanted = std::min<int64_t>(ceil_div(1024 * 1024, block_bytes), n_blocks / (8 * threads));
-    // A (D, V) weight is read in runs of one id range: 16 blocks make them 16 KiB of float32, and the sums of a task (256 KiB) still fit L2.
-    const int64_t fitting = p.path() == WeightPath::columns ? std::min<int64_t>(16, n_blocks / (4 * threads)) : rows <= 16 ? wanted : 1;
-    ids_per_task = kBlockIds * std::max<int64_t>(1, p.path() == WeightPath::packed ? std::min<int64_t>(kBlocksPerRun, n_blocks / (4 * threads)) : fitting);
+    ids_per_task = kBlockIds * std::max<int64_t>(1, blocks_per_task(p, rows, n_blocks, threads));
     rows_per_task = std::min<int64_t>(rows, 256);
     // Few ids: share the rows out too, in multiples of every register tile (3 and 4 rows).
     const int64_t tasks = ceil_div(p.n_ids(), ids_per_task) * ceil_div(rows, rows_per_task);
     if (threads > 1 && tasks < 4 * threads && p.path() != WeightPath::packed)
       rows_per_task = std::min(rows_per_task, std::max<int64_t>(12, round_up(ceil_div(rows, 4 * threads), 12)));
+  }
+
+ private:
+  // 0 stands for 1: fewer blocks than the threads could share.
+  static int64_t blocks_per_task(const Projection& p, int64_t rows, int64_t n_blocks, int threads) {
+    switch (p.path()) {
+      case WeightPath::packed:
+        return std::min<int64_t>(kBlocksPerRun, n_blocks / (4 * threads));
+      case WeightPath::columns:
+        // A (D, V) weight is read in runs of one id range: 16 blocks make them 16 KiB of float32, and the sums of a task (256 KiB)
+        // still fit L2.
+        return std::min<int64_t>(16, n_blocks / (4 * threads));
+      case WeightPath::direct:
+        break;
+    }
+    if (rows > 16) return 1;
+    // Tasks of about 1 MiB of weights or more, but eight a thread, so that a late thread costs little.
+    const int64_t block_bytes = kBlockIds * std::max<int64_t>(1, p.width()) * 4;
+    return std::min<int64_t>(ceil_div(1024 * 1024, block_bytes), n_blocks / (8 * threads));
   }
 };
 

@@ -118,7 +118,8 @@ void Projection::pack_columns(int64_t first_id, int64_t n_ids, ProjectionScratch
 
 int64_t Projection::ids_per_pack() const {
   const int64_t most = (columns_contiguous_ ? kPackedColumnsBytes : kPackedBytes) / packed_stride_;
-  return std::max<int64_t>(12, std::min<int64_t>(kBlockIds, most / 12 * 12));  // 12 ids are whole register tiles of every ISA (6, 2); a block's last 4 are tiles of 2
+  // 12 ids are whole register tiles of every ISA (6, 2); a block's last 4 are tiles of 2.
+  return std::max<int64_t>(12, std::min<int64_t>(kBlockIds, most / 12 * 12));
 }
 
 void Projection::pack(int64_t first_id, int64_t n_ids, ProjectionScratch& scratch) const {

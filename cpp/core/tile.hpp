@@ -2,10 +2,10 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
+#include "core/float_range.hpp"
 #include "core/row_kernels.hpp"
 
 namespace lmhead {
@@ -31,16 +31,9 @@ struct Adjust {
 
   bool none() const { return !bias && softcap == 0 && scale == 1; }
 
-  // A cap or a scale that float32 cannot hold well; with the other one the result may still be ordinary. Within 1e-30 .. 1e30
-  // z / cap and cap * 2^-13 stay normal numbers for every logit above 1e-8.
-  bool beyond_float() const {
-    const auto beyond = [](double x) { return x != 0 && !(std::fabs(x) > 1e-30 && std::fabs(x) < 1e30); };
-    return beyond(softcap) || beyond(scale);
-  }
-
   void operator()(const KernelTable& table, const Tile<T>& tile) const {
     if (none()) return;
-    const bool widen = sizeof(T) == 4 && beyond_float();
+    const bool widen = sizeof(T) == 4 && (beyond_float(softcap) || beyond_float(scale));
     for (int64_t r = 0; r < tile.n_rows; ++r) {
       const T* row_bias = bias ? bias + tile.first_id : nullptr;
       if (widen) in_double(table, tile.row(r), row_bias, tile.n_ids);

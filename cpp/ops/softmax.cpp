@@ -7,6 +7,7 @@
 
 #include "consumers/log_sum_exp.hpp"
 #include "core/buffer.hpp"
+#include "core/float_range.hpp"
 #include "core/parallel.hpp"
 #include "core/read.hpp"
 #include "core/row_kernels.hpp"

@@ -24,8 +24,6 @@ struct ManagedTensor {
 constexpr int32_t kCpu = 1;
 constexpr uint8_t kFloat = 2, kBfloat = 4;
 
-const char* const kExpected = "a float32, float64, float16 or bfloat16 array";
-
 }  // namespace
 
 bool speaks_dlpack(py::handle object) {
@@ -64,7 +62,7 @@ Operand operand_from_dlpack(const char* name, py::handle object) {
   else if (e.lanes == 1 && e.code == kFloat && e.bits == 16) view.dtype = DType::float16;
   else if (e.lanes == 1 && e.code == kBfloat && e.bits == 16) view.dtype = DType::bfloat16;
   else
-    type_error(name, kExpected, "a " + type_text(object) + " of another dtype", "cast it, for example to float32");
+    type_error(name, kFloatingArray, "a " + type_text(object) + " of another dtype", "cast it, for example to float32");
   view.data = static_cast<const char*>(tensor.data) + tensor.byte_offset;
   view.shape.assign(tensor.shape, tensor.shape + tensor.ndim);
   view.strides.resize(static_cast<size_t>(tensor.ndim));

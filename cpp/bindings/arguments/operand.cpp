@@ -11,8 +11,6 @@ namespace {
 
 constexpr int kFloat32 = 11, kFloat64 = 12, kFloat16 = 23, kFirstUserType = 256;  // NumPy's type numbers
 
-const char* const kExpected = "a float32, float64, float16 or bfloat16 array";
-
 // NumPy registers bfloat16 of ml_dtypes under a number of its own each process; the name says which it is.
 bool is_bfloat16(const py::dtype& dtype) {
   static std::atomic<int> known{-1};
@@ -41,25 +39,34 @@ void refuse_masked(const char* name, py::handle array) {
     type_error(name, "an array without a mask", type_text(array), "fill it first, for example with .filled(0)");
 }
 
-Operand from_array(const char* name, py::array array) {
-  refuse_masked(name, array);
+DType dtype_of(const char* name, const py::dtype& dtype) {
+  switch (dtype.num()) {
+    case kFloat32: return DType::float32;
+    case kFloat64: return DType::float64;
+    case kFloat16: return DType::float16;
+    default:
+      if (!is_bfloat16(dtype)) type_error(name, kFloatingArray, "dtype " + std::string(py::str(dtype)), cast_advice(dtype));
+      return DType::bfloat16;
+  }
+}
+
+// An array's memory as elements of `dtype`.
+Operand view_of(const char* name, py::array array, DType dtype) {
   Operand view;
   view.name = name;
-  const py::dtype dtype = array.dtype();
-  switch (dtype.num()) {
-    case kFloat32: view.dtype = DType::float32; break;
-    case kFloat64: view.dtype = DType::float64; break;
-    case kFloat16: view.dtype = DType::float16; break;
-    default:
-      if (!is_bfloat16(dtype)) type_error(name, kExpected, "dtype " + std::string(py::str(dtype)), cast_advice(dtype));
-      view.dtype = DType::bfloat16;
-  }
-  view.swapped = dtype.byteorder() == '>';
+  view.dtype = dtype;
+  view.swapped = array.dtype().byteorder() == '>';
   view.data = static_cast<const char*>(array.data());
   view.shape.assign(array.shape(), array.shape() + array.ndim());
   view.strides.assign(array.strides(), array.strides() + array.ndim());
   view.owner = std::move(array);
   return view;
+}
+
+Operand from_array(const char* name, py::array array) {
+  refuse_masked(name, array);
+  const DType dtype = dtype_of(name, array.dtype());
+  return view_of(name, std::move(array), dtype);
 }
 
 py::object numpy(const char* attribute) { return py::module_::import("numpy").attr(attribute); }
@@ -195,18 +202,10 @@ Rows Operand::rows() const {
 
 Operand operand(const char* name, py::handle object, const Operand* beside) {
   if (py::isinstance<py::array>(object)) return from_array(name, py::reinterpret_borrow<py::array>(object));
-  if (object.is_none()) type_error(name, kExpected, "None");
+  if (object.is_none()) type_error(name, kFloatingArray, "None");
   if (speaks_dlpack(object)) return operand_from_dlpack(name, object);
   if (beside && beside->dtype == DType::bfloat16 && !py::isinstance<py::array>(beside->owner) && is_sequence_of_numbers(object)) {
-    const py::array_t<uint16_t> bits = bfloat16_array(array_from(name, object, nullptr));
-    Operand view;
-    view.name = name;
-    view.dtype = DType::bfloat16;
-    view.data = reinterpret_cast<const char*>(bits.data());
-    view.shape.assign(bits.shape(), bits.shape() + bits.ndim());
-    view.strides.assign(bits.strides(), bits.strides() + bits.ndim());
-    view.owner = bits;
-    return view;
+    return view_of(name, bfloat16_array(array_from(name, object, nullptr)), DType::bfloat16);
   }
   return from_array(name, array_from(name, object, beside));
 }
@@ -223,13 +222,10 @@ Head head_operands(py::handle hidden, py::handle weight) {
   const Operand &h = head.hidden, &w = head.weight;
   if (h.shape.empty())
     value_error("hidden", "shape (..., D) with D as in weight of shape " + shape_text(w.shape), "shape ()", "a single state has shape (D,)");
-  if (w.shape.size() != 2)
-    value_error("weight", "shape (V, D) with D = " + std::to_string(h.shape.back()) + " as in hidden of shape " + shape_text(h.shape),
-                "shape " + shape_text(w.shape));
-  if (w.shape[1] != h.shape.back())
+  if (w.shape.size() != 2 || w.shape[1] != h.shape.back())
     value_error("weight", "shape (V, D) with D = " + std::to_string(h.shape.back()) + " as in hidden of shape " + shape_text(h.shape),
                 "shape " + shape_text(w.shape),
-                w.shape[0] == h.shape.back() ? "a matrix stored as (D, V) is passed as its transpose, weight.T" : "");
+                w.shape.size() == 2 && w.shape[0] == h.shape.back() ? "a matrix stored as (D, V) is passed as its transpose, weight.T" : "");
   const bool wide_hidden = h.dtype == DType::float64, wide_weight = w.dtype == DType::float64;
   if (wide_hidden != wide_weight) {
     const Operand& narrow = wide_hidden ? w : h;

@@ -9,6 +9,8 @@
 
 namespace lmhead {
 
+inline constexpr const char* kFloatingArray = "a float32, float64, float16 or bfloat16 array";
+
 struct Operand {
   std::string name;  // of the argument
   py::object owner;  // keeps `data` alive: the array, or the DLPack capsule
