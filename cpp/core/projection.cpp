@@ -23,6 +23,19 @@ constexpr int64_t kRowsAhead = 6;
 // Elements beyond the width that keep rows of a power-of-two width out of one set of the first-level cache.
 constexpr int64_t kRowPadding = 16;
 
+// Neighbours of half-precision rows as words: words[i] = first[i], second[i]; zeros where there is no second.
+void pair_elements(const char* first, const char* second, int64_t n, uint32_t* words) {
+  const auto element = [](const char* from, int64_t i) {
+    uint16_t bits;
+    std::memcpy(&bits, from + 2 * i, 2);
+    return uint32_t{bits};
+  };
+  if (!second)
+    for (int64_t i = 0; i < n; ++i) words[i] = element(first, i);
+  else
+    for (int64_t i = 0; i < n; ++i) words[i] = element(first, i) | element(second, i) << 16;
+}
+
 }  // namespace
 
 Projection::Projection(const KernelTable& table, const Rows& hidden, const Rows& weight)
@@ -89,7 +102,6 @@ void Projection::pack_columns(int64_t first_id, int64_t n_ids, ProjectionScratch
     return;
   }
   auto* lines = reinterpret_cast<uint32_t*>(scratch.temporary.reserve(depth * n_ids * 4));
-  auto* halves = reinterpret_cast<uint16_t*>(scratch.sums.reserve(2 * n_ids * 2));
   const bool pairs = layout_ == RowLayout::bf16_pairs, in_words = layout_ == RowLayout::stored;
   for (int64_t d = 0; d < weight_.width; d += depth) {
     const int64_t deep = std::min(depth, weight_.width - d);
@@ -104,10 +116,7 @@ void Projection::pack_columns(int64_t first_id, int64_t n_ids, ProjectionScratch
       if (at >= deep) {
         std::memset(line, 0, static_cast<size_t>(n_ids) * 4);
       } else if (in_words) {
-        std::memset(halves, 0, static_cast<size_t>(n_ids) * 4);
-        for (int64_t half = 0; half < std::min<int64_t>(2, deep - at); ++half)
-          std::memcpy(halves + half * n_ids, column(d + at + half), static_cast<size_t>(n_ids) * 2);
-        for (int64_t i = 0; i < n_ids; ++i) line[i] = halves[i] | static_cast<uint32_t>(halves[n_ids + i]) << 16;
+        pair_elements(column(d + at), at + 1 < deep ? column(d + at + 1) : nullptr, n_ids, line);
       } else {
         convert_run(table_, column(d + at), n_ids, weight_.dtype, RowLayout::wide, line);
       }
