@@ -19,14 +19,14 @@ T inverse_temperature_of(double temperature) {
 }
 
 template <class T>
-bool is_finite_sum(const BlockSum<T>& sum) { return sum.max - sum.max == T(0); }
+bool is_finite_sum(const LogSum<T>& sum) { return sum.max - sum.max == T(0); }
 
 // log(1 + rest): what log-softmax subtracts beside the maximum.
 template <class T>
-T log_sum_of(const BlockSum<T>& sum) { return static_cast<T>(log1p_of(double(sum.rest))); }
+T log_sum_of(const LogSum<T>& sum) { return static_cast<T>(log1p_of(double(sum.rest))); }
 
 template <class T>
-T log_sum_exp_of(const BlockSum<T>& sum, double temperature) {
+T log_sum_exp_of(const LogSum<T>& sum, double temperature) {
   if (!is_finite_sum(sum)) return sum.max;
   return static_cast<T>(double(sum.max) / temperature + log1p_of(double(sum.rest)));
 }

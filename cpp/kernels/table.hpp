@@ -56,12 +56,19 @@ struct AdjustRow {
   double scale;      // 1: none
 };
 
-// Log-sum-exp of one block of ids: its maximum, and sum of exp((x - max) / temperature) without the maximum's own 1.
-// A block that holds NaN, or whose maximum is infinite, has rest 0 and tells everything by `max`.
+// Log-sum-exp of some ids: their maximum, and sum of exp((x - max) / temperature) without the maximum's own 1.
+// Ids among which there is NaN, or whose maximum is infinite, have rest 0 and tell everything by `max`.
 template <class T>
-struct BlockSum {
+struct LogSum {
   T max;
   T rest;
+};
+
+// The same of many blocks of ids, side by side.
+template <class T>
+struct BlockSums {
+  T* maxima;
+  T* rests;
 };
 
 // Where a part of a row of results goes: elements [first, last) of its n. Streaming stores pass the caches and are followed by
@@ -79,9 +86,9 @@ struct RowKernels {
   void (*adjust)(const AdjustRow&);
   // Sums of the blocks of a run of ids that starts at a block boundary. exps: null, or [n] values exp((x - its block's max) /
   // temperature), apart from `logits`.
-  void (*block_sums)(const T* logits, int64_t n, T inverse_temperature, T* exps, BlockSum<T>* sums);
+  void (*block_sums)(const T* logits, int64_t n, T inverse_temperature, T* exps, const BlockSums<T>& sums);
   // Blocks in id order to one row; factors: null, or [n_blocks] values exp((block max - row max) / temperature).
-  BlockSum<T> (*merge_sums)(const BlockSum<T>* blocks, int64_t n_blocks, T inverse_temperature, T* factors);
+  LogSum<T> (*merge_sums)(const BlockSums<T>& blocks, int64_t n_blocks, T inverse_temperature, T* factors);
   // out[i] = exps[i] * factors[i / kBlockIds] * normaliser
   void (*scale_exps)(const T* exps, const T* factors, T normaliser, const RowPart<T>& out);
   // out[i] = (logits[i] - max) * inverse_temperature - log_sum

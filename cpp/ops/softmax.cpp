@@ -44,8 +44,10 @@ struct RowState {
   Buffer<T> values;  // exps of the row (softmax), or its logits where log-softmax has to convert them
   Buffer<T> result;  // where the output's rows are not contiguous
   Buffer<T> factors;
-  Buffer<BlockSum<T>> blocks;
-  BlockSum<T> sum;
+  Buffer<T> maxima, rests;  // of its blocks
+  LogSum<T> sum;
+
+  BlockSums<T> blocks_from(int64_t block) const { return {maxima.get() + block, rests.get() + block}; }
 };
 
 template <class T>
@@ -65,7 +67,8 @@ class RowPass {
   }
 
   void reserve(RowState<T>& s, int64_t row) const {
-    s.blocks.reserve(n_blocks_);
+    s.maxima.reserve(n_blocks_);
+    s.rests.reserve(n_blocks_);
     if (result_ == Result::softmax) s.factors.reserve(n_blocks_);
     if (result_ == Result::softmax || (result_ == Result::log_softmax && !reader_.in_place(row))) s.values.reserve(logits_.width);
     if (result_ != Result::log_sum_exp && !direct_) s.result.reserve(logits_.width);
@@ -76,7 +79,7 @@ class RowPass {
     const auto sum = [&](int64_t block, int64_t end, const T* z) {
       const int64_t id = block * kBlockIds;
       kernels_.block_sums(z, std::min(end * kBlockIds, logits_.width) - id, inverse_,
-                          result_ == Result::softmax ? s.values.get() + id : nullptr, s.blocks.get() + block);
+                          result_ == Result::softmax ? s.values.get() + id : nullptr, s.blocks_from(block));
     };
     if (reader_.in_place(row)) return sum(first, last, reader_.row(row) + first * kBlockIds);
     for (int64_t b = first; b < last; ++b) {  // a converted block is summed while it is in L1
@@ -87,7 +90,7 @@ class RowPass {
   }
 
   void merge(RowState<T>& s) const {
-    s.sum = kernels_.merge_sums(s.blocks.get(), n_blocks_, inverse_, result_ == Result::softmax ? s.factors.get() : nullptr);
+    s.sum = kernels_.merge_sums(s.blocks_from(0), n_blocks_, inverse_, result_ == Result::softmax ? s.factors.get() : nullptr);
   }
 
   void write_sum(int64_t row, const RowState<T>& s) const {
