@@ -21,9 +21,7 @@ def adjust(z: Array, bias: Array | None, softcap: float | None, scale: float | N
     return z if scale is None else z * scale
 
 
-def adjust_backward(
-    gradient: Array, z: Array, bias: Array | None, softcap: float | None, scale: float | None
-) -> Array:
+def adjust_backward(gradient: Array, z: Array, bias: Array | None, softcap: float | None, scale: float | None) -> Array:
     """Turn a gradient with respect to ``adjust(z, ...)`` into one with respect to z (and to the bias)."""
     if scale is not None:
         gradient = gradient * scale

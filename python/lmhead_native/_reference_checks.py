@@ -7,6 +7,7 @@ to round a result once. Refuses to know any formula.
 from __future__ import annotations
 
 import ctypes
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -28,6 +29,11 @@ class Operand(NamedTuple):
     values: NDArray[np.float64]
     dtype: str
     memory: NDArray[Any]
+
+    def rows(self) -> NDArray[np.float64]:
+        """Return the values as a matrix with the last axis as it is."""
+        *leading, width = self.values.shape
+        return self.values.reshape(math.prod(leading), width)
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------
@@ -180,7 +186,7 @@ def hidden_and_weight(hidden: Any, weight: Any) -> tuple[Operand, Operand]:
 
 
 def small(argument: str, value: Any, shape: tuple[int, ...], condition: str) -> Operand | None:
-    """Read a small argument of the given shape, which `condition` puts in words, and any real dtype; None stays None."""
+    """Read a small argument of a shape, which `condition` puts in words, and any real dtype; None stays None."""
     if value is None:
         return None
     given = read(argument, value)

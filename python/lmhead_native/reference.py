@@ -1,8 +1,8 @@
 """The specification one can run: the public functions of `lmhead_native` in plain float64 NumPy.
 
 Knows the formulas, the order of operations and what happens to NaN, infinities, ties and empty axes. Refuses to know
-about speed, threads, tiles and instruction sets; the norms live in `_reference_norm`, argument checks in
-`_reference_checks`.
+about speed, threads, tiles and instruction sets; the norms live in `_reference_norm`, the losses in
+`_reference_cross_entropy` and `_reference_linear_cross_entropy`, argument checks in `_reference_checks`.
 
 Shared by every function here:
 
@@ -23,11 +23,26 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import _reference_checks as checks
 from ._reference_adjust import adjust
+from ._reference_cross_entropy import cross_entropy, cross_entropy_with_grad
+from ._reference_linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_with_grad
 from ._reference_log_sum_exp import log_sum_exp
 from ._reference_norm import layer_norm, rms_norm
 from ._top_k import TopK
 
-__all__ = ["layer_norm", "log_softmax", "logits", "logits_topk", "logsumexp", "rms_norm", "softmax", "topk"]
+__all__ = [
+    "cross_entropy",
+    "cross_entropy_with_grad",
+    "layer_norm",
+    "linear_cross_entropy",
+    "linear_cross_entropy_with_grad",
+    "log_softmax",
+    "logits",
+    "logits_topk",
+    "logsumexp",
+    "rms_norm",
+    "softmax",
+    "topk",
+]
 
 
 def logits(
