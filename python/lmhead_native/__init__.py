@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._check_gradients import check_gradients
 from ._core import __version__
 from ._logits import logits
+from ._loss_stats import LossStats
 from ._norm import layer_norm, rms_norm
 from ._runtime import get_num_threads, isa, set_num_threads, show_config
 from ._softmax import log_softmax, logsumexp, softmax
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
     from . import reference as reference
 
 __all__ = [
+    "LossStats",
     "TopK",
     "__version__",
+    "check_gradients",
     "get_num_threads",
     "isa",
     "layer_norm",

@@ -123,7 +123,8 @@ def _equal(ids: NDArray[Any], value: int) -> NDArray[np.bool_]:
     limits = np.iinfo(ids.dtype)
     if not limits.min <= value <= limits.max:
         return np.zeros(ids.shape, bool)
-    return np.equal(ids, ids.dtype.type(value))
+    equal: NDArray[np.bool_] = ids == ids.dtype.type(value)
+    return equal
 
 
 def _check_range(
