@@ -127,7 +127,7 @@ def _differences(
     found = np.empty(picked.size)
     for at, index in enumerate(picked):
         place = np.unravel_index(index, value.shape)
-        x = value[place]
+        x = float(value[place])
         h = step * max(1.0, abs(x))
         losses = []
         for move in (h, -h, 2 * h, -2 * h):
