@@ -104,6 +104,17 @@ def test_probabilities_of_every_floating_dtype(dtype: np.dtype[Any]) -> None:
             oracle.assert_same_bits(mine, theirs)
 
 
+def test_a_sequence_of_probabilities_takes_the_dtype_of_the_logits() -> None:
+    thirds = np.full((N, V), 1 / 3)
+    for dtype in oracle.FLOATS:
+        for mine, theirs in zip(
+            unfused(logits=X.astype(dtype), targets=thirds.tolist()),
+            unfused(logits=X.astype(dtype), targets=thirds.astype(dtype)),
+            strict=True,
+        ):
+            oracle.assert_same_bits(mine, theirs)
+
+
 # ---- dtypes, layouts -----------------------------------------------------------------------------------------------
 
 

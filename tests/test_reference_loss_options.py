@@ -147,6 +147,24 @@ def test_filter_leaves_small_entries_out(rng: np.random.Generator) -> None:
         oracle.assert_same_bits(np.asarray(mine), np.asarray(theirs))
 
 
+def test_the_filter_looks_at_probabilities_before_any_weight(rng: np.random.Generator) -> None:
+    logits, weight, targets = rng.standard_normal((4, 9)), np.eye(9), rng.integers(0, 9, 4)
+    options: dict[str, Any] = {
+        "class_weight": 100 * rng.random(9),
+        "label_smoothing": 0.3,
+        "lse_square_scale": 2.0,
+        "reduction": "sum",
+    }
+    distance = np.abs(reference.softmax(logits) - 0.7 * np.eye(9)[targets] - 0.3 / 9)
+    eps = float(np.median(distance))
+    exact = reference.cross_entropy_with_grad(logits, targets, **options)[1]
+    stats, filtered, _, _ = reference.linear_cross_entropy_with_grad(
+        logits, weight, targets, filter_eps=eps, stats=True, **options
+    )
+    np.testing.assert_allclose(np.asarray(filtered), np.where(distance < eps, 0, exact), rtol=1e-13)
+    assert stats.skipped_mass == pytest.approx(np.where(distance < eps, distance, 0).sum(axis=-1).max(), rel=1e-12)
+
+
 def test_empty_axes() -> None:
     bias = np.array([0.5, 0.0, -1.0])
     fused = reference.linear_cross_entropy_with_grad(np.zeros((2, 0)), np.zeros((3, 0)), [0, 2], bias=bias)
