@@ -95,6 +95,55 @@ struct GradientRow {
   T* out;
 };
 
+// What a contraction multiplies: coefficients and panels of float32, float64, or pairs of bfloat16 that are summed in float32.
+enum class ContractionKind : int { f32, f64, bf16 };
+constexpr int kContractionKinds = 3;
+
+// One line of a panel: 64 columns of float32 or of bfloat16 pairs, 32 columns of float64. Four registers of AVX-512, so that a
+// tile of 6 rows has 24 accumulators.
+constexpr int64_t kPanelBytes = 256;
+
+// Storages that rows of a contraction are packed from.
+enum class PanelSource : int { f32, f64, f16, bf16, bf16_pairs };
+constexpr int kPanelSources = 5;
+
+// Some columns of `n_rows` rows as a panel: line k is row k, or the pairs of rows 2k and 2k + 1 (a missing partner is 0). Columns
+// that do not exist are 0.
+struct PackPanel {
+  const void* const* rows;  // [n_rows], their first column
+  int64_t n_rows;
+  int64_t n_columns;        // of those a line holds
+  void* out;
+};
+
+// Memory that is read soon: `left` cache lines, `per_row` of each row. A kernel fetches `per_group` of them to L2 for every
+// kTermsPerGroup terms of a tile, and moves on.
+struct Ahead {
+  const char* row;
+  ptrdiff_t row_stride;
+  int64_t per_row;
+  int64_t line;  // of `row`
+  int64_t left;
+  int64_t per_group;
+};
+constexpr int64_t kTermsPerGroup = 16;
+
+// out[r][c] += sum over k of coefficient(r, k) * panel[k][c], each element one chain of FMAs, k ascending; of bfloat16 pairs the odd
+// element and then the even one.
+struct Contraction {
+  const char* coefficients;
+  ptrdiff_t coefficient_stride;  // bytes from row to row; those of a row side by side. `contract_block`: unused, see there
+  const char* panels;            // [ceil(n_columns / columns of a line)][n_terms] lines
+  ptrdiff_t panel_stride;        // bytes
+  int64_t n_terms;               // pairs of bfloat16
+  int64_t n_rows;
+  int64_t n_columns;
+  char* out;                     // float32, or float64
+  ptrdiff_t out_stride;          // bytes
+  bool from_zero;                // instead of from what is in `out`
+  Ahead* ahead;                  // or null
+};
+
 template <class T>
 struct RowKernels {
   void (*adjust)(const AdjustRow&);
@@ -126,6 +175,10 @@ struct KernelTable {
   void (*project_columns[kRowKinds])(const ProjectColumns&);
   RowKernels<float> f32;
   RowKernels<double> f64;
+  void (*pack_panel[kPanelSources])(const PackPanel&);
+  void (*contract_rows[kContractionKinds])(const Contraction&);
+  // The same with coefficient(r, k) in place r of [n_terms][kBlockIds].
+  void (*contract_block[kContractionKinds])(const Contraction&);
   void (*stream_fence)();
   void (*widen_f16)(const uint16_t* in, int64_t n, float* out);
   void (*widen_bf16)(const uint16_t* in, int64_t n, float* out);

@@ -23,6 +23,9 @@ using MD = __m256d;
 // difference.
 constexpr int kTileRows = 3, kTileIds = 2, kTileIdsOneRow = 4, kTileGroups = 1;
 
+// The tile of a contraction: 6 rows x 2 vectors = 12 accumulators + 2 vectors + 1 coefficient = 15 of 16 registers.
+constexpr int kContractRows = 6, kContractVectors = 2;
+
 // Lanes below n: all ones. A window into 8 ones followed by 8 zeros.
 alignas(64) constexpr int32_t kWindow32[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
 alignas(64) constexpr int64_t kWindow64[8] = {-1, -1, -1, -1, 0, 0, 0, 0};
@@ -208,10 +211,25 @@ inline VF load_bf16_even_first(const uint16_t* p, ptrdiff_t n) {
   return load_bf16_even(buffer);
 }
 
+inline __m256i broadcast_pair(const uint16_t* pair) {
+  int32_t word;
+  __builtin_memcpy(&word, pair, 4);
+  return _mm256_set1_epi32(word);
+}
+inline VF broadcast_bf16_odd(const uint16_t* pair) {
+  return _mm256_castsi256_ps(_mm256_and_si256(broadcast_pair(pair), _mm256_set1_epi32(int32_t(0xffff0000))));
+}
+inline VF broadcast_bf16_even(const uint16_t* pair) { return _mm256_castsi256_ps(_mm256_slli_epi32(broadcast_pair(pair), 16)); }
+inline void pair_u16(const uint16_t* first, const uint16_t* second, uint32_t* words) {
+  const __m256i low = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)first));
+  const __m256i high = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)second));
+  _mm256_storeu_si256((__m256i*)words, _mm256_or_si256(low, _mm256_slli_epi32(high, 16)));
+}
+
 template <class V> inline void keep_in_register(V& x) { __asm__("" : "+x"(x)); }
 // The value is computed, whether or not anyone looks at it.
 template <class V> inline void use(V x) { __asm__ volatile("" : : "x"(x)); }
-inline void prefetch_l2(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
+inline __attribute__((always_inline)) void prefetch_l2(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 }  // namespace
 }  // namespace lmhead

@@ -22,6 +22,10 @@ using MD = __mmask8;
 // 4 cycles at 1 per cycle six times over, and a step needs 10 loads for 24 FMAs.
 constexpr int kTileRows = 4, kTileIds = 6, kTileIdsOneRow = 6, kTileGroups = 1;
 
+// The tile of a contraction: 6 rows x 4 vectors = 24 accumulators + 4 vectors + 1 coefficient = 29 of 32 registers, and 10
+// loads for 24 FMAs.
+constexpr int kContractRows = 6, kContractVectors = 4;
+
 inline VF load(const float* p) { return _mm512_loadu_ps(p); }
 inline VD load(const double* p) { return _mm512_loadu_pd(p); }
 inline __mmask16 low16(ptrdiff_t n) { return n >= 16 ? 0xffff : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1u); }
@@ -150,6 +154,19 @@ inline VF load_bf16_even(const uint16_t* p) { return even_of(_mm512_loadu_si512(
 inline VF load_bf16_odd_first(const uint16_t* p, ptrdiff_t n) { return odd_of(load_u16x32_first(p, n)); }
 inline VF load_bf16_even_first(const uint16_t* p, ptrdiff_t n) { return even_of(load_u16x32_first(p, n)); }
 
+inline __m512i broadcast_pair(const uint16_t* pair) {
+  int32_t word;
+  __builtin_memcpy(&word, pair, 4);
+  return _mm512_set1_epi32(word);
+}
+inline VF broadcast_bf16_odd(const uint16_t* pair) { return odd_of(broadcast_pair(pair)); }
+inline VF broadcast_bf16_even(const uint16_t* pair) { return even_of(broadcast_pair(pair)); }
+inline void pair_u16(const uint16_t* first, const uint16_t* second, uint32_t* words) {
+  const __m512i low = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)first));
+  const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)second));
+  _mm512_storeu_si512(words, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+}
+
 #ifdef __AVX512BF16__
 inline __m512i load_pairs(const uint16_t* p) { return _mm512_loadu_si512(p); }
 inline VF dot_bf16(VF sum, __m512i a, __m512i b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
@@ -159,7 +176,7 @@ inline VF dot_bf16(VF sum, __m512i a, __m512i b) { return _mm512_dpbf16_ps(sum, 
 template <class V> inline void keep_in_register(V& x) { __asm__("" : "+v"(x)); }
 // The value is computed, whether or not anyone looks at it.
 template <class V> inline void use(V x) { __asm__ volatile("" : : "v"(x)); }
-inline void prefetch_l2(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
+inline __attribute__((always_inline)) void prefetch_l2(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 // Sums of 16 accumulators at once by transposing adds: 30 shuffles and 15 adds, the canonical tree in every lane.
 // a[4 * e + j] ends in lane 4 * j + e.

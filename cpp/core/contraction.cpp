@@ -1,0 +1,100 @@
+#include "core/contraction.hpp"
+
+#include <algorithm>
+
+#include "core/parallel.hpp"
+
+namespace lmhead {
+namespace {
+
+// Terms whose lines of some panels are packed at a time.
+constexpr int64_t kTermsPerBlock = 384;
+constexpr int64_t kMostPanels = 3, kMostPairPanels = 6;
+constexpr int64_t kMostRows = 252;
+
+int64_t term_bytes(ContractionKind kind) { return kind == ContractionKind::f64 ? 8 : 4; }
+
+}  // namespace
+
+template <class T>
+OverIds<T>::OverIds(const KernelTable& table, const Rows& weight, ContractionKind kind)
+    : table_(table), weight_(weight), kind_(kind), panels_(table, weight, kind) {}
+
+template <class T>
+void OverIds<T>::run(const Coefficients& g, int64_t n_rows, T* const* out_rows, int threads) {
+  const int64_t n_panels = panels_.n_panels();
+  if (n_rows == 0 || n_panels == 0 || weight_.n_rows == 0) return;
+  const int64_t most = kind_ == ContractionKind::bf16 ? kMostPairPanels : kMostPanels;
+  const int64_t groups = std::min(n_panels, round_up(ceil_div(n_panels, most), threads));
+  const int64_t row_blocks = ceil_div(n_rows, kMostRows);
+  if (scratch_.size() < static_cast<size_t>(threads)) scratch_.resize(static_cast<size_t>(threads));
+  run_tasks(threads, groups * row_blocks, [&](int worker, int64_t task) {
+    const int64_t group = task % groups, row = task / groups * kMostRows;
+    const int64_t first = group * n_panels / groups, last = (group + 1) * n_panels / groups;
+    run_task(g, {row, std::min(kMostRows, n_rows - row), first, last - first}, out_rows, scratch_[static_cast<size_t>(worker)]);
+  });
+}
+
+template <class T>
+void OverIds<T>::run_task(const Coefficients& g, const Task& task, T* const* out_rows, Scratch& scratch) const {
+  const int64_t per_term = panels_.rows_per_term(), block = kTermsPerBlock * per_term;
+  const int64_t columns = task.n_panels * panels_.columns(), first_column = task.first_panel * panels_.columns();
+  const size_t used = sizeof(T) * static_cast<size_t>(std::min(columns, weight_.width - first_column));
+  const ptrdiff_t out_stride = task.n_panels * kPanelBytes;
+  char* panels = scratch.panels.reserve(task.n_panels * kTermsPerBlock * kPanelBytes);
+  char* out = scratch.out.reserve(task.n_rows * out_stride);
+  for (int64_t r = 0; r < task.n_rows; ++r) {
+    std::memcpy(out + r * out_stride, out_rows[task.first_row + r] + first_column, used);
+    std::memset(out + r * out_stride + used, 0, static_cast<size_t>(out_stride) - used);
+  }
+  const char* rows = g.data + task.first_row * g.row_stride;
+  for (int64_t id = 0; id < weight_.n_rows; id += block) {
+    const int64_t ids = std::min(block, weight_.n_rows - id), whole = ids / per_term;
+    const ptrdiff_t panel_stride = ceil_div(ids, per_term) * kPanelBytes;
+    for (int64_t p = 0; p < task.n_panels; ++p) panels_.pack(task.first_panel + p, id, ids, panels + p * panel_stride, scratch.packing);
+    Contraction c{rows + id / per_term * term_bytes(kind_), g.row_stride, panels, panel_stride, whole, task.n_rows, columns, out, out_stride,
+                  false, nullptr};
+    table_.contract_rows[static_cast<int>(kind_)](c);
+    if (whole * per_term == ids) continue;
+    // The last of an odd number of ids: its neighbour in memory, if any, is not its partner.
+    uint32_t* last = scratch.last.reserve(task.n_rows);
+    for (int64_t r = 0; r < task.n_rows; ++r) {
+      last[r] = 0;
+      std::memcpy(last + r, c.coefficients + r * g.row_stride + whole * 4, 2);
+    }
+    c.coefficients = reinterpret_cast<const char*>(last);
+    c.coefficient_stride = 4;
+    c.panels += whole * kPanelBytes;
+    c.n_terms = 1;
+    table_.contract_rows[static_cast<int>(kind_)](c);
+  }
+  for (int64_t r = 0; r < task.n_rows; ++r) std::memcpy(out_rows[task.first_row + r] + first_column, out + r * out_stride, used);
+}
+
+template <class T>
+OverTokens<T>::OverTokens(const KernelTable& table, ContractionKind kind, int64_t width) : table_(table), kind_(kind), width_(width) {}
+
+template <class T>
+void OverTokens<T>::pack(const Rows& hidden, int64_t first_row, int64_t n_rows, int threads) {
+  const Panels panels(table_, hidden, kind_);
+  n_terms_ = ceil_div(n_rows, panels.rows_per_term());
+  panels_.reserve(panels.n_panels() * n_terms_ * kPanelBytes);
+  std::vector<PanelScratch> scratch(static_cast<size_t>(threads));
+  run_tasks(threads, panels.n_panels(), [&](int worker, int64_t panel) {
+    panels.pack(panel, first_row, n_rows, panels_.get() + panel * n_terms_ * kPanelBytes, scratch[static_cast<size_t>(worker)]);
+  });
+}
+
+template <class T>
+void OverTokens<T>::run(const void* block, int64_t n_ids, T* out, ptrdiff_t out_stride, bool from_zero) const {
+  table_.contract_block[static_cast<int>(kind_)]({static_cast<const char*>(block), 0, panels_.get(), n_terms_ * kPanelBytes, n_terms_, n_ids,
+                                                  width_, reinterpret_cast<char*>(out), out_stride * static_cast<ptrdiff_t>(sizeof(T)),
+                                                  from_zero, nullptr});
+}
+
+template class OverIds<float>;
+template class OverIds<double>;
+template class OverTokens<float>;
+template class OverTokens<double>;
+
+}  // namespace lmhead
