@@ -137,7 +137,9 @@ def test_out_that_overlaps_an_input(name: str, argument: str, stride: int, dtype
     last = (size - 1) * stride if stride > 0 else size - 1
     given |= {argument: view, "out": pool[last : last + out_size].reshape(out_shape)}
     before = pool.copy()
-    with pytest.raises(ValueError, match=rf"^out: expected memory apart from {argument}\b.*, got .*overlap"):
+    with pytest.raises(
+        ValueError, match=rf"^out: expected memory apart from {argument}\b.*, got memory that overlaps it; pass"
+    ):
         call(name, given)
     assert_same_bits(pool, before)
     given["out"] = pool[last + 1 : last + 1 + out_size].reshape(out_shape)  # one further: apart
@@ -152,7 +154,7 @@ def test_out_that_is_the_input_but_in_another_order(name: str) -> None:
     for view in views:
         before = square.copy()
         with pytest.raises(
-            ValueError, match=rf"^out: expected memory apart from {operand}, or the very same array, got"
+            ValueError, match=rf"^out: expected memory apart from {operand}, or exactly its memory, got"
         ):
             call(name, {operand: square, "out": view(square)})
         assert_same_bits(square, before)
