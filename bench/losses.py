@@ -1,4 +1,4 @@
-"""Contests on losses: ``cross_entropy`` of given logits, ``linear_cross_entropy`` from hidden states, both with gradients.
+"""Contests on losses: ``cross_entropy`` of given logits, ``linear_cross_entropy`` from hidden states, with gradients.
 
 Knows: how ours is called, the bytes and flops of a loss, what it is compared with. Refuses to know: bars and clocks.
 """
