@@ -339,14 +339,13 @@ def test_softcap_and_its_slope(threads: int) -> None:
     capped = native.linear_cross_entropy(h, five, [0], softcap=30.0)
     assert capped == pytest.approx(0.6834268, abs=1e-6)
     rng = np.random.default_rng(1)
-    found = native.check_gradients(
-        rng.standard_normal((4, 6)),
-        40 * rng.standard_normal((9, 6)),
-        rng.integers(0, 9, 4),
-        softcap=30.0,
-        function=native.linear_cross_entropy_with_grad,
-    )
-    assert max(found.values()) < 1e-6
+    given = rng.standard_normal((4, 6)), 40 * rng.standard_normal((9, 6)), rng.integers(0, 9, 4)
+    # Where the cap is flat, the smallest gradients are at the limits of what differences can tell.
+    found = native.check_gradients(*given, softcap=30.0, function=native.linear_cross_entropy_with_grad)
+    assert max(found.values()) < 2e-4
+    wide, exact = (m.linear_cross_entropy_with_grad(*given, softcap=30.0)[1:3] for m in (native, reference))
+    for mine, theirs in zip(wide, exact, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12)
 
 
 @each_table
@@ -504,11 +503,8 @@ def test_a_head_stored_the_other_way_is_filled_in_place(threads: int) -> None:
 
 
 @each_table
-@every_dtype
-def test_gradients_are_those_of_finite_differences(dtype: DType) -> None:
-    """Of the float64 op, directly; the narrow ones are held to it by the bounds above."""
-    if dtype != FLOAT64:
-        return
+def test_gradients_are_those_of_finite_differences() -> None:
+    """Of the float64 op, directly; the narrow ones are held to the reference by the bounds above."""
     rng = np.random.default_rng(6)
     for seed in range(6):
         options = random_options(seed, 5, 7) | {"bias": rng.standard_normal(7)}
