@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/cut.hpp"
 #include "core/parallel.hpp"
 
 namespace lmhead {
@@ -10,7 +11,7 @@ namespace {
 // Terms whose lines of some panels are packed at a time.
 constexpr int64_t kTermsPerBlock = 384;
 constexpr int64_t kMostPanels = 3, kMostPairPanels = 6;
-constexpr int64_t kMostRows = 252;
+constexpr int64_t kMostRows = 264;
 
 // Rows of hidden that one task packs: even, for pairs.
 constexpr int64_t kRowsPerPacking = 16;
@@ -28,13 +29,11 @@ void OverIds<T>::run(const Coefficients& g, int64_t n_rows, T* const* out_rows, 
   const int64_t n_panels = panels_.n_panels();
   if (n_rows == 0 || n_panels == 0 || weight_.n_rows == 0) return;
   const int64_t most = kind_ == ContractionKind::bf16 ? kMostPairPanels : kMostPanels;
-  const int64_t groups = std::min(n_panels, round_up(ceil_div(n_panels, most), threads));
-  const int64_t row_blocks = ceil_div(n_rows, kMostRows);
+  const Cut cut(n_rows, n_panels, kMostRows, most, threads);
   if (scratch_.size() < static_cast<size_t>(threads)) scratch_.resize(static_cast<size_t>(threads));
-  run_tasks(threads, groups * row_blocks, [&](int worker, int64_t task) {
-    const int64_t group = task % groups, row = task / groups * kMostRows;
-    const int64_t first = group * n_panels / groups, last = (group + 1) * n_panels / groups;
-    run_task(g, {row, std::min(kMostRows, n_rows - row), first, last - first}, out_rows, scratch_[static_cast<size_t>(worker)]);
+  run_tasks(threads, cut.n_tasks(), [&](int worker, int64_t i) {
+    const Task task{cut.first_row(i), cut.n_rows(i), cut.first_panel(i), cut.n_panels(i)};
+    run_task(g, task, out_rows, scratch_[static_cast<size_t>(worker)]);
   });
 }
 
