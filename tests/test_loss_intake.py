@@ -177,7 +177,7 @@ def test_gradients_fill_and_add_to_given_arrays(of: Losses) -> None:
             for name, gradient in zip(OUTS, found[1:], strict=True):
                 assert gradient is outs[name]
                 exact = oracle.widen(expected[name]) + (0.25 if adds else 0.0)
-                # The expected gradient was rounded as well, and so is every sum on the way from 0.25; a float16 may be off
+                # The expected gradient was rounded, and so is every sum on the way from 0.25; a float16 may be off
                 # by half of its smallest number.
                 bound = oracle.UNIT[dtype.name] * np.abs(exact) + (N + V) * 2.0**-24 + 2.0**-25
                 assert (np.abs(oracle.widen(gradient) - exact) <= bound).all()

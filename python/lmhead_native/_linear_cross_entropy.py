@@ -49,7 +49,7 @@ def linear_cross_entropy(
     softcap, scale, temperature, lse_square_scale, shift, empty, num_items, stats, threads
         As in `cross_entropy`.
     chunk_rows : int, optional
-        How many positions have their logits in memory at once; by default about 256. No result depends on it.
+        Checked, otherwise unused: it concerns gradients.
     filter_eps : float, optional
         Checked, otherwise unused: it concerns gradients.
 
@@ -72,8 +72,8 @@ def linear_cross_entropy(
     -----
     Accumulation: the very logits that `logits` gives, and from these the loss that `cross_entropy` gives, bit for bit.
 
-    Memory: at most ``chunk_rows * V`` logits of 4 (8) bytes, a few numbers for each position, and the scratch of
-    `logits`; nothing of N x V.
+    Memory: a few numbers for each position, up to 20 (36) bytes for each 256 ids of the positions in work (256 or
+    more), and the scratch of `logits`; nothing of N x V.
 
     Determinism: as `cross_entropy`, and the same bits for every `chunk_rows` and for a weight stored as (V, D) or
     (D, V). bfloat16 with bfloat16 counts subnormal numbers as 0 where the CPU's ``vdpbf16ps`` is used.
@@ -144,8 +144,11 @@ def linear_cross_entropy_with_grad(
     ----------
     hidden, weight, targets, bias, class_weight, token_weight, reduction, ignore_index, label_smoothing
         As in `linear_cross_entropy`.
-    softcap, scale, temperature, lse_square_scale, shift, empty, num_items, chunk_rows, stats, threads
+    softcap, scale, temperature, lse_square_scale, shift, empty, num_items, stats, threads
         As in `linear_cross_entropy`.
+    chunk_rows : int, optional
+        How many positions have their logits in memory at once, rounded up to an even number; by default about 256, or
+        more where 4 MiB hold more. No result depends on it.
     filter_eps : float, optional
         Leave entries with ``|p - y| < filter_eps`` out of all gradients, where p is the softmax of the final logits
         and y the smoothed target, before any weight; 0 or above. None is exact.
@@ -188,12 +191,12 @@ def linear_cross_entropy_with_grad(
     Accumulation: ``dhidden = dz @ weight`` and ``dweight = dz.T @ hidden`` for the gradient dz of
     `cross_entropy_with_grad`; dbias is the sum of dz over positions. Each element is one chain of float32 (float64)
     additions, over ids or over positions in ascending order; with `accumulate` it starts from what is there. If hidden
-    and weight are both bfloat16, dz is rounded once to bfloat16 for the two products, as PyTorch's autograd does: an
-    error of at most ``2**-8 * sum |dz| |x|`` in each element. Whoever wants float32 there passes float32 hidden states.
+    and weight are both bfloat16, dz is rounded once to bfloat16, as PyTorch's autograd does: an error of at most
+    ``2**-8 * sum |dz| |x|`` in each element. Whoever wants float32 there passes float32 hidden states.
 
-    Memory: ``chunk_rows * V`` numbers of 4 (8) bytes, packed panels of `hidden` and `weight` that depend on the chunk
-    and the threads only, the gradients themselves, and a float32 copy of a gradient that goes to a float16 or bfloat16
-    array. 6 N V D floating-point operations, 4 N V D for one of the two large gradients; nothing is computed twice.
+    Memory: ``chunk_rows * V`` numbers of 4 (8) bytes, the chunk's hidden states once more, V of them for dbias, about
+    half a MiB for each thread, the gradients themselves, and for a `dweight_out` of float16 or bfloat16 a float32 copy
+    of it. 6 N V D floating-point operations, 4 N V D for one of the two large gradients; nothing is computed twice.
 
     Determinism: the same bits for every number of threads, `chunk_rows`, strides and instruction set (bfloat16 with
     bfloat16: apart from subnormal numbers); a row of dhidden whatever the batch.
