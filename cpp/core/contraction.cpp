@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/cut.hpp"
 #include "core/parallel.hpp"
 
 namespace lmhead {
@@ -10,7 +11,10 @@ namespace {
 // Terms whose lines of some panels are packed at a time.
 constexpr int64_t kTermsPerBlock = 384;
 constexpr int64_t kMostPanels = 3, kMostPairPanels = 6;
-constexpr int64_t kMostRows = 252;
+constexpr int64_t kMostRows = 264;
+
+// Rows of hidden that one task packs: even, for pairs.
+constexpr int64_t kRowsPerPacking = 16;
 
 int64_t term_bytes(ContractionKind kind) { return kind == ContractionKind::f64 ? 8 : 4; }
 
@@ -25,13 +29,11 @@ void OverIds<T>::run(const Coefficients& g, int64_t n_rows, T* const* out_rows, 
   const int64_t n_panels = panels_.n_panels();
   if (n_rows == 0 || n_panels == 0 || weight_.n_rows == 0) return;
   const int64_t most = kind_ == ContractionKind::bf16 ? kMostPairPanels : kMostPanels;
-  const int64_t groups = std::min(n_panels, round_up(ceil_div(n_panels, most), threads));
-  const int64_t row_blocks = ceil_div(n_rows, kMostRows);
+  const Cut cut(n_rows, n_panels, kMostRows, most, threads);
   if (scratch_.size() < static_cast<size_t>(threads)) scratch_.resize(static_cast<size_t>(threads));
-  run_tasks(threads, groups * row_blocks, [&](int worker, int64_t task) {
-    const int64_t group = task % groups, row = task / groups * kMostRows;
-    const int64_t first = group * n_panels / groups, last = (group + 1) * n_panels / groups;
-    run_task(g, {row, std::min(kMostRows, n_rows - row), first, last - first}, out_rows, scratch_[static_cast<size_t>(worker)]);
+  run_tasks(threads, cut.n_tasks(), [&](int worker, int64_t i) {
+    const Task task{cut.first_row(i), cut.n_rows(i), cut.first_panel(i), cut.n_panels(i)};
+    run_task(g, task, out_rows, scratch_[static_cast<size_t>(worker)]);
   });
 }
 
@@ -51,9 +53,9 @@ void OverIds<T>::run_task(const Coefficients& g, const Task& task, T* const* out
   for (int64_t id = 0; id < weight_.n_rows; id += block) {
     const int64_t ids = std::min(block, weight_.n_rows - id), whole = ids / per_term;
     const ptrdiff_t panel_stride = ceil_div(ids, per_term) * kPanelBytes;
-    for (int64_t p = 0; p < task.n_panels; ++p) panels_.pack(task.first_panel + p, id, ids, panels + p * panel_stride, scratch.packing);
+    panels_.pack({task.first_panel, task.n_panels, id, ids}, panels, panel_stride, scratch.packing);
     Contraction c{rows + id / per_term * term_bytes(kind_), g.row_stride, panels, panel_stride, whole, task.n_rows, columns, out, out_stride,
-                  false, nullptr};
+                  false, panels_.ahead({task.first_panel, task.n_panels, id + ids, std::min(block, weight_.n_rows - id - ids)})};
     table_.contract_rows[static_cast<int>(kind_)](c);
     if (whole * per_term == ids) continue;
     // The last of an odd number of ids: its neighbour in memory, if any, is not its partner.
@@ -66,6 +68,7 @@ void OverIds<T>::run_task(const Coefficients& g, const Task& task, T* const* out
     c.coefficient_stride = 4;
     c.panels += whole * kPanelBytes;
     c.n_terms = 1;
+    c.ahead = {};
     table_.contract_rows[static_cast<int>(kind_)](c);
   }
   for (int64_t r = 0; r < task.n_rows; ++r) std::memcpy(out_rows[task.first_row + r] + first_column, out + r * out_stride, used);
@@ -80,8 +83,10 @@ void OverTokens<T>::pack(const Rows& hidden, int64_t first_row, int64_t n_rows, 
   n_terms_ = ceil_div(n_rows, panels.rows_per_term());
   panels_.reserve(panels.n_panels() * n_terms_ * kPanelBytes);
   std::vector<PanelScratch> scratch(static_cast<size_t>(threads));
-  run_tasks(threads, panels.n_panels(), [&](int worker, int64_t panel) {
-    panels.pack(panel, first_row, n_rows, panels_.get() + panel * n_terms_ * kPanelBytes, scratch[static_cast<size_t>(worker)]);
+  run_tasks(threads, ceil_div(n_rows, kRowsPerPacking), [&](int worker, int64_t task) {
+    const int64_t row = task * kRowsPerPacking;
+    panels.pack({0, panels.n_panels(), first_row + row, std::min(kRowsPerPacking, n_rows - row)},
+                panels_.get() + row / panels.rows_per_term() * kPanelBytes, n_terms_ * kPanelBytes, scratch[static_cast<size_t>(worker)]);
   });
 }
 
@@ -89,7 +94,7 @@ template <class T>
 void OverTokens<T>::run(const void* block, int64_t n_ids, T* out, ptrdiff_t out_stride, bool from_zero) const {
   table_.contract_block[static_cast<int>(kind_)]({static_cast<const char*>(block), 0, panels_.get(), n_terms_ * kPanelBytes, n_terms_, n_ids,
                                                   width_, reinterpret_cast<char*>(out), out_stride * static_cast<ptrdiff_t>(sizeof(T)),
-                                                  from_zero, nullptr});
+                                                  from_zero, {}});
 }
 
 template class OverIds<float>;

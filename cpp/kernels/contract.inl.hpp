@@ -10,6 +10,8 @@
 namespace lmhead {
 namespace {
 
+constexpr int64_t kLineBytes = 64;
+
 // What a term is. A word is the coefficient of a row, and one column of a panel's line; `half` counts the FMAs it takes.
 template <class Element>
 struct PlainTerms {
@@ -68,19 +70,63 @@ struct BlockCoefficients {
   const Word* at(int m, ptrdiff_t k) const { return base + k * kBlockIds + m; }
 };
 
-inline __attribute__((always_inline)) void fetch_ahead(Ahead& ahead) {
-  for (int64_t i = 0; i < ahead.per_group && ahead.left > 0; ++i, --ahead.left) {
-    prefetch_l2(ahead.row + ahead.line * 64);
-    if (++ahead.line == ahead.per_row) {
-      ahead.line = 0;
-      ahead.row += ahead.row_stride;
+// Terms of a tile between two looks at what is to be fetched: 400 cycles, beside which the bookkeeping is nothing.
+constexpr int64_t kTermsPerGroup = 16;
+
+// Goes through the lines of an Ahead at an even pace, `per_group` of them for each group of terms.
+class Fetcher {
+ public:
+  Fetcher(const Ahead& ahead, int64_t groups) : row_(ahead.row), ahead_(ahead), per_group_(groups > 0 ? (ahead.left + groups - 1) / groups : 0) {}
+  // always_inline: GCC 12 takes a function that only prefetches for one without effect, and drops calls of it.
+  __attribute__((always_inline)) void fetch() {
+    for (int64_t i = 0; i < per_group_ && ahead_.left > 0; ++i, --ahead_.left) {
+      prefetch_l2(row_ + line_ * kLineBytes);
+      if (++line_ == ahead_.per_row) {
+        line_ = 0;
+        row_ += ahead_.row_stride;
+      }
+    }
+  }
+
+ private:
+  const char* row_;
+  Ahead ahead_;
+  int64_t per_group_;
+  int64_t line_ = 0;
+};
+
+// One term of a tile.
+template <class Terms, template <class, int> class Coefficients, int M>
+inline __attribute__((always_inline)) void contract_term(const Coefficients<typename Terms::Word, M>& coefficients, ptrdiff_t k,
+                                                         const typename Terms::Word* x, Vector<typename Terms::T> (&sum)[M][kContractVectors]) {
+  constexpr int N = kContractVectors, lanes = kLanes<typename Terms::T>;
+  LMHEAD_UNROLL
+  for (int half = 0; half < Terms::kHalves; ++half) {
+    typename Terms::Operand operand[N];
+    LMHEAD_UNROLL
+    for (int n = 0; n < N; ++n) {
+      operand[n] = Terms::load(x + n * lanes, half);
+      keep_in_register(operand[n]);
+    }
+    LMHEAD_UNROLL
+    for (int m = 0; m < M; ++m) {
+      typename Terms::Operand coefficient = Terms::coefficient(coefficients.at(m, k), half);
+      keep_in_register(coefficient);
+      LMHEAD_UNROLL
+      for (int n = 0; n < N; ++n) sum[m][n] = Terms::multiply_add(coefficient, operand[n], sum[m][n]);
     }
   }
 }
 
+// What is fetched during a tile: the lines of the next one, and what the caller of the kernel reads next.
+struct Fetchers {
+  Fetcher& tile;
+  Fetcher& call;
+};
+
 // M rows x kContractVectors vectors of a panel, all terms.
 template <class Terms, template <class, int> class Coefficients, int M>
-__attribute__((noinline)) void contract_tile(const Contraction& c, int64_t row, const char* panel, int64_t column, int64_t left) {
+__attribute__((noinline)) void contract_tile(const Contraction& c, int64_t row, const char* panel, int64_t column, int64_t left, const Fetchers& fetchers) {
   using T = typename Terms::T;
   using Word = typename Terms::Word;
   constexpr int N = kContractVectors, lanes = kLanes<T>;
@@ -96,23 +142,11 @@ __attribute__((noinline)) void contract_tile(const Contraction& c, int64_t row, 
       const T* out = reinterpret_cast<const T*>(out_bytes + m * c.out_stride) + n * lanes;
       sum[m][n] = c.from_zero ? broadcast(T(0)) : left >= N * lanes ? load(out) : load_first(out, left - n * lanes, T(0));
     }
-  for (ptrdiff_t k = 0; k < c.n_terms; ++k, x += line) {
-    LMHEAD_UNROLL
-    for (int half = 0; half < Terms::kHalves; ++half) {
-      typename Terms::Operand operand[N];
-      LMHEAD_UNROLL
-      for (int n = 0; n < N; ++n) {
-        operand[n] = Terms::load(x + n * lanes, half);
-        keep_in_register(operand[n]);
-      }
-      LMHEAD_UNROLL
-      for (int m = 0; m < M; ++m) {
-        typename Terms::Operand coefficient = Terms::coefficient(coefficients.at(m, k), half);
-        keep_in_register(coefficient);
-        LMHEAD_UNROLL
-        for (int n = 0; n < N; ++n) sum[m][n] = Terms::multiply_add(coefficient, operand[n], sum[m][n]);
-      }
-    }
+  for (ptrdiff_t k = 0; k < c.n_terms;) {
+    fetchers.tile.fetch();
+    fetchers.call.fetch();
+    const ptrdiff_t end = k + kTermsPerGroup < c.n_terms ? k + kTermsPerGroup : c.n_terms;
+    for (; k < end; ++k, x += line) contract_term<Terms, Coefficients, M>(coefficients, k, x, sum);
   }
   LMHEAD_UNROLL
   for (int m = 0; m < M; ++m)
@@ -126,12 +160,12 @@ __attribute__((noinline)) void contract_tile(const Contraction& c, int64_t row, 
 
 // M rows x one panel.
 template <class Terms, template <class, int> class Coefficients, int M>
-inline void contract_panel(const Contraction& c, int64_t row, int64_t panel) {
+inline void contract_panel(const Contraction& c, int64_t row, int64_t panel, const Fetchers& fetchers) {
   using T = typename Terms::T;
   constexpr int64_t columns = kPanelBytes / sizeof(T), step = kContractVectors * kLanes<T>;
   const char* at = c.panels + panel * c.panel_stride;
   for (int64_t column = panel * columns; column < c.n_columns && column < (panel + 1) * columns; column += step)
-    contract_tile<Terms, Coefficients, M>(c, row, at + (column - panel * columns) * static_cast<int64_t>(sizeof(T)), column, c.n_columns - column);
+    contract_tile<Terms, Coefficients, M>(c, row, at + (column - panel * columns) * static_cast<int64_t>(sizeof(T)), column, c.n_columns - column, fetchers);
 }
 
 // Calls run(Constant<M>, row) for tiles of kContractRows rows and then of 4, 2 and 1.
@@ -144,17 +178,40 @@ inline void for_row_tiles(int64_t n_rows, Run run) {
   if constexpr (kContractRows > 1) { if (row < n_rows) run(Constant<1>{}, row); }
 }
 
+inline Ahead rows_ahead(const char* row, ptrdiff_t stride, int64_t rows, int64_t bytes) {
+  const int64_t per_row = (bytes + kLineBytes - 1) / kLineBytes;
+  return {row, stride, per_row, rows * per_row};
+}
+
 template <class Terms, template <class, int> class Coefficients>
 void contract(const Contraction& c) {
-  constexpr int64_t columns = kPanelBytes / sizeof(typename Terms::T);
+  using T = typename Terms::T;
+  constexpr int64_t item = sizeof(T), columns = kPanelBytes / item;
   const int64_t n_panels = (c.n_columns + columns - 1) / columns;
+  const int64_t groups = (c.n_terms + kTermsPerGroup - 1) / kTermsPerGroup * (columns / (kContractVectors * kLanes<T>));  // of M rows x a panel
+  Fetcher call(c.ahead, groups * n_panels * ((c.n_rows + kContractRows - 1) / kContractRows));
+  const auto tile_after = [&](int64_t row, int64_t rows) { return row + rows < c.n_rows ? row + rows : 0; };
+  const auto rows_of_tile = [&](int64_t row) { return c.n_rows - row < kContractRows ? c.n_rows - row : kContractRows; };
   if constexpr (Coefficients<typename Terms::Word, 1>::kRowsOuter) {
+    const int64_t run = c.n_terms * static_cast<int64_t>(sizeof(typename Terms::Word));
     for_row_tiles(c.n_rows, [&](auto rows, int64_t row) {
-      for (int64_t panel = 0; panel < n_panels; ++panel) contract_panel<Terms, Coefficients, decltype(rows)::value>(c, row, panel);
+      constexpr int M = decltype(rows)::value;
+      // The coefficients of the next rows, or those that follow in the first rows.
+      const int64_t next = tile_after(row, M);
+      const char* at = c.coefficients + next * c.coefficient_stride + (next == 0 ? run : 0);
+      Fetcher tile(rows_ahead(at, c.coefficient_stride, rows_of_tile(next), run), groups * n_panels);
+      for (int64_t panel = 0; panel < n_panels; ++panel) contract_panel<Terms, Coefficients, M>(c, row, panel, {tile, call});
     });
   } else {
     for (int64_t panel = 0; panel < n_panels; ++panel)
-      for_row_tiles(c.n_rows, [&](auto rows, int64_t row) { contract_panel<Terms, Coefficients, decltype(rows)::value>(c, row, panel); });
+      for_row_tiles(c.n_rows, [&](auto rows, int64_t row) {
+        constexpr int M = decltype(rows)::value;
+        // What the next rows hold in these columns, or the first rows in the next panel's.
+        const int64_t next = tile_after(row, M), column = (panel + (next == 0)) * columns, left = c.n_columns - column;
+        const int64_t bytes = left <= 0 ? 0 : (left < columns ? left : columns) * item;
+        Fetcher tile(rows_ahead(c.out + next * c.out_stride + column * item, c.out_stride, rows_of_tile(next), bytes), groups);
+        contract_panel<Terms, Coefficients, M>(c, row, panel, {tile, call});
+      });
   }
 }
 

@@ -5,7 +5,7 @@
 #include "kernels/contract.inl.hpp"
 #include "kernels/log_sum_exp.inl.hpp"
 #include "kernels/loss.inl.hpp"
-#include "kernels/pack_panel.inl.hpp"
+#include "kernels/pack_panels.inl.hpp"
 #include "kernels/project.inl.hpp"
 #include "kernels/project_columns.inl.hpp"
 #include "kernels/roofs.inl.hpp"
@@ -38,7 +38,7 @@ constexpr KernelTable make_table(const char* isa) {
        nullptr, project_columns<PlainRow<double>>},
       make_row_kernels<float>(),
       make_row_kernels<double>(),
-      {pack_panel<PlainRow<float>>, pack_panel<PlainRow<double>>, pack_panel<F16Row>, pack_panel<Bf16Row>, pack_pairs},
+      {pack_panels<PlainRow<float>>, pack_panels<PlainRow<double>>, pack_panels<F16Row>, pack_panels<Bf16Row>, pack_pairs},
       {contract<PlainTerms<float>, RowCoefficients>, contract<PlainTerms<double>, RowCoefficients>, contract<Bf16Terms, RowCoefficients>},
       {contract<PlainTerms<float>, BlockCoefficients>, contract<PlainTerms<double>, BlockCoefficients>, contract<Bf16Terms, BlockCoefficients>},
       stream_fence,

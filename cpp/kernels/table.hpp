@@ -107,26 +107,23 @@ constexpr int64_t kPanelBytes = 256;
 enum class PanelSource : int { f32, f64, f16, bf16, bf16_pairs };
 constexpr int kPanelSources = 5;
 
-// Some columns of `n_rows` rows as a panel: line k is row k, or the pairs of rows 2k and 2k + 1 (a missing partner is 0). Columns
-// that do not exist are 0.
-struct PackPanel {
+// Some columns of `n_rows` rows as panels: line k is of row k, or the pairs of rows 2k and 2k + 1 (a missing partner is 0). Columns
+// of the last panel that do not exist are 0.
+struct PackPanels {
   const void* const* rows;  // [n_rows], their first column
   int64_t n_rows;
-  int64_t n_columns;        // of those a line holds
-  void* out;
+  int64_t n_columns;
+  char* out;                // line 0 of the first panel
+  ptrdiff_t panel_stride;   // bytes
 };
 
-// Memory that is read soon: `left` cache lines, `per_row` of each row. A kernel fetches `per_group` of them to L2 for every
-// kTermsPerGroup terms of a tile, and moves on.
+// Memory that is read soon, fetched to L2 while a kernel computes: rows of `per_row` cache lines, `left` lines in all.
 struct Ahead {
   const char* row;
-  ptrdiff_t row_stride;
+  ptrdiff_t row_stride;  // bytes
   int64_t per_row;
-  int64_t line;  // of `row`
   int64_t left;
-  int64_t per_group;
 };
-constexpr int64_t kTermsPerGroup = 16;
 
 // out[r][c] += sum over k of coefficient(r, k) * panel[k][c], each element one chain of FMAs, k ascending; of bfloat16 pairs the odd
 // element and then the even one.
@@ -141,7 +138,7 @@ struct Contraction {
   char* out;                     // float32, or float64
   ptrdiff_t out_stride;          // bytes
   bool from_zero;                // instead of from what is in `out`
-  Ahead* ahead;                  // or null
+  Ahead ahead;                   // what the next call reads
 };
 
 template <class T>
@@ -175,7 +172,7 @@ struct KernelTable {
   void (*project_columns[kRowKinds])(const ProjectColumns&);
   RowKernels<float> f32;
   RowKernels<double> f64;
-  void (*pack_panel[kPanelSources])(const PackPanel&);
+  void (*pack_panels[kPanelSources])(const PackPanels&);
   void (*contract_rows[kContractionKinds])(const Contraction&);
   // The same with coefficient(r, k) in place r of [n_terms][kBlockIds].
   void (*contract_block[kContractionKinds])(const Contraction&);

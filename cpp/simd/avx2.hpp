@@ -220,10 +220,12 @@ inline VF broadcast_bf16_odd(const uint16_t* pair) {
   return _mm256_castsi256_ps(_mm256_and_si256(broadcast_pair(pair), _mm256_set1_epi32(int32_t(0xffff0000))));
 }
 inline VF broadcast_bf16_even(const uint16_t* pair) { return _mm256_castsi256_ps(_mm256_slli_epi32(broadcast_pair(pair), 16)); }
+constexpr int kPairColumns = 16;
 inline void pair_u16(const uint16_t* first, const uint16_t* second, uint32_t* words) {
-  const __m256i low = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)first));
-  const __m256i high = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)second));
-  _mm256_storeu_si256((__m256i*)words, _mm256_or_si256(low, _mm256_slli_epi32(high, 16)));
+  const __m256i a = _mm256_loadu_si256((const __m256i*)first), b = _mm256_loadu_si256((const __m256i*)second);
+  const __m256i low = _mm256_unpacklo_epi16(a, b), high = _mm256_unpackhi_epi16(a, b);  // columns 0-3, 8-11 and 4-7, 12-15
+  _mm256_storeu_si256((__m256i*)words, _mm256_permute2x128_si256(low, high, 0x20));
+  _mm256_storeu_si256((__m256i*)(words + 8), _mm256_permute2x128_si256(low, high, 0x31));
 }
 
 template <class V> inline void keep_in_register(V& x) { __asm__("" : "+x"(x)); }

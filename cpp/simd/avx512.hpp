@@ -161,10 +161,15 @@ inline __m512i broadcast_pair(const uint16_t* pair) {
 }
 inline VF broadcast_bf16_odd(const uint16_t* pair) { return odd_of(broadcast_pair(pair)); }
 inline VF broadcast_bf16_even(const uint16_t* pair) { return even_of(broadcast_pair(pair)); }
+constexpr int kPairColumns = 32;
+// Element i of the first row, then of the second (bit 5 of an index): 0, 32, 1, 33, ...
+alignas(64) constexpr uint32_t kInterleave16[16] = {0x200000, 0x210001, 0x220002, 0x230003, 0x240004, 0x250005, 0x260006, 0x270007,
+                                                    0x280008, 0x290009, 0x2a000a, 0x2b000b, 0x2c000c, 0x2d000d, 0x2e000e, 0x2f000f};
 inline void pair_u16(const uint16_t* first, const uint16_t* second, uint32_t* words) {
-  const __m512i low = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)first));
-  const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)second));
-  _mm512_storeu_si512(words, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+  const __m512i a = _mm512_loadu_si512(first), b = _mm512_loadu_si512(second);
+  const __m512i low = _mm512_load_si512(kInterleave16), high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+  _mm512_storeu_si512(words, _mm512_permutex2var_epi16(a, low, b));
+  _mm512_storeu_si512(words + 16, _mm512_permutex2var_epi16(a, high, b));
 }
 
 #ifdef __AVX512BF16__

@@ -129,7 +129,8 @@ inline void store_bf16_first(uint16_t* p, ptrdiff_t n, VF x) { if (n > 0) store_
 // One neighbour of a pair of bfloat16 in every lane.
 inline VF broadcast_bf16_odd(const uint16_t* pair) { return load_bf16(pair + 1); }
 inline VF broadcast_bf16_even(const uint16_t* pair) { return load_bf16(pair); }
-// A register of words: the element of `first` below, that of `second` above.
+// kPairColumns words: an element of `first` below, that of `second` above.
+constexpr int kPairColumns = 1;
 inline void pair_u16(const uint16_t* first, const uint16_t* second, uint32_t* words) {
   *words = uint32_t{load_u16(first)} | uint32_t{load_u16(second)} << 16;
 }
