@@ -65,8 +65,7 @@ double num_items_option(py::handle object, Reduction reduction) {
 }  // namespace
 
 bool flag_option(const char* name, py::handle object) {
-  const bool is_numpy_bool = !PyBool_Check(object.ptr()) && py::isinstance(object, py::dtype("bool").attr("type"));
-  if (!PyBool_Check(object.ptr()) && !is_numpy_bool) type_error(name, "True or False", value_text(object));
+  if (!is_bool(object)) type_error(name, "True or False", value_text(object));
   return PyObject_IsTrue(object.ptr()) == 1;
 }
 

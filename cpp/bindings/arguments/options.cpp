@@ -30,6 +30,11 @@ void clear_refusal() {
 
 }  // namespace
 
+bool is_bool(py::handle object) {
+  if (PyBool_Check(object.ptr())) return true;
+  return !PyLong_CheckExact(object.ptr()) && py::isinstance(object, py::dtype("bool").attr("type"));
+}
+
 double real_option(const char* name, py::handle object, const std::string& expected) {
   if (PyFloat_CheckExact(object.ptr())) return PyFloat_AS_DOUBLE(object.ptr());
   const bool number = PyFloat_Check(object.ptr()) || PyIndex_Check(object.ptr()) || PyObject_HasAttrString(object.ptr(), "__float__");
@@ -46,6 +51,7 @@ double real_option(const char* name, py::handle object, const std::string& expec
 }
 
 py::int_ any_integer_option(const char* name, py::handle object, const std::string& range) {
+  if (PyLong_CheckExact(object.ptr())) return py::reinterpret_borrow<py::int_>(object);
   if (PyBool_Check(object.ptr()) || !PyIndex_Check(object.ptr()) || is_array_with_axes(object) || is_unreal_numpy(object))
     type_error(name, range, value_text(object));
   const py::object index = py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr()));

@@ -13,6 +13,8 @@ int64_t integer_of_at_least(const char* name, py::handle object, int64_t least);
 // A Python integer of any size, as it is.
 py::int_ any_integer_option(const char* name, py::handle object, const std::string& range);
 
+bool is_bool(py::handle object);  // Python's or NumPy's
+
 // A float as it is, NaN and infinities too; `expected` says what it should be.
 double real_option(const char* name, py::handle object, const std::string& expected);
 

@@ -14,20 +14,19 @@ namespace {
 struct Given {
   py::array array;
   Tensor tensor;
-  std::string dtype;
   std::vector<int64_t> shape;
   bool is_sequence = false;
 
   bool is_tensor() const { return !tensor.dtype.empty(); }
   bool is_integer() const { return !is_tensor() && (array.dtype().kind() == 'i' || array.dtype().kind() == 'u'); }
-  bool is_floating() const { return dtype == "bfloat16" || array.dtype().kind() == 'f'; }
+  bool is_floating() const { return is_tensor() || array.dtype().kind() == 'f' || is_bfloat16(array.dtype()); }
+  std::string dtype_name() const { return is_tensor() ? tensor.dtype : std::string(py::str(array.dtype().attr("name"))); }
 };
 
 Given read(py::handle object) {
   Given given;
   if (!py::isinstance<py::array>(object) && speaks_dlpack(object)) {
     const Tensor tensor = tensor_from_dlpack("targets", object);
-    given.dtype = tensor.dtype;
     given.shape = tensor.shape;
     if (tensor.dtype == "bfloat16") given.tensor = tensor;
     else given.array = array_of("targets", tensor);
@@ -35,14 +34,12 @@ Given read(py::handle object) {
   }
   given.is_sequence = !py::isinstance<py::array>(object) && is_sequence_of_numbers(object);
   given.array = array_as_is("targets", object);
-  given.dtype = py::str(given.array.dtype().attr("name"));
   given.shape = shape_of(given.array);
   return given;
 }
 
 int64_t shift_option(py::handle object, const std::vector<int64_t>& positions, const std::string& origin) {
-  const bool is_bool = PyBool_Check(object.ptr()) || py::isinstance(object, py::dtype("bool").attr("type"));
-  const int64_t shift = is_bool ? PyObject_IsTrue(object.ptr()) == 1 : integer_of_at_least("shift", object, 0);
+  const int64_t shift = is_bool(object) ? PyObject_IsTrue(object.ptr()) == 1 : integer_of_at_least("shift", object, 0);
   if (shift > 0 && positions.empty())
     value_error("shift", "0 without an axis of positions in " + origin, std::to_string(shift));
   return shift;
@@ -63,7 +60,7 @@ bool is_soft(const Given& given, const Operand& rows, TargetKinds kinds) {
   const bool nothing = given.is_sequence && given.shape == positions && std::count(positions.begin(), positions.end(), 0) > 0;
   if (!soft && !given.is_integer() && !nothing)
     type_error("targets", "an integer dtype" + (welcome ? ", or probabilities of shape " + shape_text(rows.shape) : ""),
-               given.dtype + " of shape " + shape_text(given.shape));
+               given.dtype_name() + " of shape " + shape_text(given.shape));
   const std::vector<int64_t>& expected = soft ? rows.shape : positions;
   if (given.shape != expected)
     value_error("targets", "shape " + shape_text(expected) + " as in " + rows.name + " of shape " + shape_text(rows.shape),
@@ -74,8 +71,8 @@ bool is_soft(const Given& given, const Operand& rows, TargetKinds kinds) {
 Operand probabilities(py::handle object, const Given& given, const Operand& rows) {
   if (given.is_tensor()) return operand_of("targets", given.tensor);
   if (given.is_sequence) return operand("targets", object, &rows);
-  if (given.dtype != "float16" && given.dtype != "float32" && given.dtype != "float64" && given.dtype != "bfloat16")
-    type_error("targets", "dtype float32, float16, bfloat16 or float64", given.dtype, "cast it with targets.astype(numpy.float32)");
+  if (given.array.itemsize() > 8)
+    type_error("targets", "dtype float32, float16, bfloat16 or float64", given.dtype_name(), "cast it with targets.astype(numpy.float32)");
   return operand("targets", given.array);
 }
 
