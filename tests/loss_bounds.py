@@ -33,7 +33,7 @@ class Bounds(NamedTuple):
 
 def one_hot(targets: NDArray[np.int64], vocabulary: int) -> Array:
     """Return 1 where a target is, else 0."""
-    return (targets[:, None] == np.arange(vocabulary)).astype(np.float64)
+    return np.asarray(targets[:, None] == np.arange(vocabulary), np.float64)
 
 
 def raw_bound(hidden: Any, weight: Any, result: str) -> Array:

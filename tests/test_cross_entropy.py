@@ -41,9 +41,14 @@ def some_rows(rows: int, vocabulary: int, dtype: DType) -> tuple[Array, Array]:
     return logits.astype(dtype), targets
 
 
+def with_grad(*given: Any, **options: Any) -> tuple[Any, Any]:
+    """Return the loss and its gradient."""
+    return native.cross_entropy_with_grad(*given, **options)
+
+
 def check(logits: Array, targets: Array, options: dict[str, Any], threads: int | None = None) -> None:
     """Compare everything that a call gives with the reference on the same numbers as float64."""
-    found, dlogits = native.cross_entropy_with_grad(logits, targets, stats=True, threads=threads, **options)
+    found, dlogits = with_grad(logits, targets, stats=True, threads=threads, **options)
     wide_targets = oracle.widen(targets) if targets.dtype.kind not in "iu" else targets
     exact, dlogits_exact = reference.cross_entropy_with_grad(oracle.widen(logits), wide_targets, stats=True, **options)
     result, soft = oracle.result_dtype(logits.dtype), wide_targets.dtype.kind == "f"
@@ -52,7 +57,7 @@ def check(logits: Array, targets: Array, options: dict[str, Any], threads: int |
     counted = (weights != 0) & (soft or targets != -100)
     y = wide_targets[counted] if soft else one_hot(targets[counted], logits.shape[-1])
     mine = options | {"token_weight": weights[counted], "result": result.name, "soft": soft}
-    if np.ndim(options.get("grad_output")) == 1:
+    if np.ndim(options.get("grad_output", 0)) == 1:
         mine["grad_output"] = options["grad_output"][counted]
     raw = oracle.widen(logits)[counted]
     bounds = bounds_of(raw, np.zeros(raw.shape), y, **mine)
@@ -76,7 +81,7 @@ def check(logits: Array, targets: Array, options: dict[str, Any], threads: int |
     # The loss alone has the same bits, and so has the gradient without stats.
     forward = {name: value for name, value in options.items() if name != "grad_output"}
     oracle.assert_same_bits(native.cross_entropy(logits, targets, threads=threads, **forward), found.loss)
-    again = native.cross_entropy_with_grad(logits, targets, threads=threads, **options)
+    again = with_grad(logits, targets, threads=threads, **options)
     oracle.assert_same_bits(again[0], found.loss)
     oracle.assert_same_bits(again[1], dlogits)
 
@@ -137,11 +142,11 @@ def test_the_same_bits_everywhere(dtype: DType) -> None:
         try:
             for isa, threads in itertools.product(_core.usable_isas(), (1, 2, 3)):
                 _core.use_isa(isa)
-                answers.append(native.cross_entropy_with_grad(logits, targets, threads=threads, **options))
+                answers.append(with_grad(logits, targets, threads=threads, **options))
         finally:
             _core.use_isa(before)
         for given in (*layouts(logits).values(), dlpack(logits)):
-            answers.append(native.cross_entropy_with_grad(given, targets, **options))
+            answers.append(with_grad(given, targets, **options))
         for found in answers[1:]:
             oracle.assert_same_bits(found[0], answers[0][0])
             oracle.assert_same_bits(found[1], answers[0][1])
@@ -149,7 +154,7 @@ def test_the_same_bits_everywhere(dtype: DType) -> None:
             own = {k: v[row : row + 1] if np.shape(v) == (rows,) else v for k, v in options.items()}
             if rows == vocabulary:
                 continue
-            alone = native.cross_entropy_with_grad(logits[row : row + 1], targets[row : row + 1], **own)
+            alone = with_grad(logits[row : row + 1], targets[row : row + 1], **own)
             oracle.assert_same_bits(alone[0], answers[0][0][row : row + 1])
             oracle.assert_same_bits(alone[1], answers[0][1][row : row + 1])
         answers.clear()
@@ -163,7 +168,7 @@ def test_the_same_bits_everywhere(dtype: DType) -> None:
 def test_large_offsets_and_small_rests(dtype: DType) -> None:
     u = oracle.UNIT[dtype.name]
     assert native.cross_entropy(np.array([[1e8, 1e8]], dtype), [1]) == dtype.type(math.log(2))
-    far, gradient = native.cross_entropy_with_grad(np.array([[0, 60]], dtype), [1])
+    far, gradient = with_grad(np.array([[0, 60]], dtype), [1])
     rest = math.exp(-60)
     assert far == pytest.approx(rest, rel=8 * u, abs=0)
     np.testing.assert_allclose(gradient, [[rest, -rest]], rtol=16 * u)
@@ -176,13 +181,13 @@ def test_large_offsets_and_small_rests(dtype: DType) -> None:
 def test_the_true_class_has_a_gradient_where_its_probability_rounds_to_one() -> None:
     logits = np.array([[7.59375, 0]], oracle.BFLOAT16)
     rest = math.exp(-7.59375)
-    _, gradient = native.cross_entropy_with_grad(logits, [0])
+    _, gradient = with_grad(logits, [0])
     np.testing.assert_allclose(gradient, [[-rest / (1 + rest), rest / (1 + rest)]], rtol=2**-20)
     half = np.zeros((1, 2), oracle.BFLOAT16)
-    native.cross_entropy_with_grad(logits, [0], dlogits_out=half)
+    with_grad(logits, [0], dlogits_out=half)
     np.testing.assert_allclose(oracle.widen(half), gradient, rtol=2**-8)
     exact = np.array([[math.log(0.9995 / 0.0005), 0]], np.float32)
-    assert native.cross_entropy_with_grad(exact, [0])[1][0, 0] == pytest.approx(-5e-4, rel=1e-5)
+    assert with_grad(exact, [0])[1][0, 0] == pytest.approx(-5e-4, rel=1e-5)
 
 
 @each_table
@@ -208,7 +213,7 @@ def test_smoothing_and_class_weights_as_pytorch_has_them(dtype: DType) -> None:
     weighted = native.cross_entropy(x, targets, label_smoothing=0.2, class_weight=weights)
     assert weighted == pytest.approx(2.5418426, abs=3e-7)
     for options in ({}, {"label_smoothing": 0.2}, {"class_weight": weights, "lse_square_scale": 0.1}):
-        whole, few = (native.cross_entropy_with_grad(x[:n], targets[:n], **options) for n in (3, 2))
+        whole, few = (with_grad(x[:n], targets[:n], **options) for n in (3, 2))
         oracle.assert_same_bits(whole[0], few[0])
         oracle.assert_same_bits(whole[1][:2], few[1])
 
@@ -220,16 +225,16 @@ def test_smoothing_and_class_weights_as_pytorch_has_them(dtype: DType) -> None:
 @every_dtype
 def test_logits_at_minus_infinity(dtype: DType) -> None:
     x = np.array([[-INF, 0, 1]], dtype)
-    loss, gradient = native.cross_entropy_with_grad(x, [1])
+    loss, gradient = with_grad(x, [1])
     assert loss == pytest.approx(1.3132617, abs=2e-7)
     assert np.isfinite(gradient).all()
     assert gradient[0, 0] == 0
-    loss, gradient = native.cross_entropy_with_grad(x, [1], label_smoothing=0.1)
+    loss, gradient = with_grad(x, [1], label_smoothing=0.1)
     assert loss == INF
     assert np.isfinite(gradient).all()
     masked = native.cross_entropy(x, [1], label_smoothing=0.3, class_weight=[0, 1, 1])
     assert np.isfinite(masked)
-    loss, gradient = native.cross_entropy_with_grad(x, [0])
+    loss, gradient = with_grad(x, [0])
     assert loss == INF
     np.testing.assert_allclose(gradient, [[-1, 1 / (1 + math.e), math.e / (1 + math.e)]], rtol=1e-6)
 
@@ -241,13 +246,13 @@ def test_rows_without_a_loss(threads: int, dtype: DType) -> None:
     for vocabulary in (1, 2, 17, 64, 257, 600):
         clean, _ = some_rows(9, vocabulary, dtype)
         targets = np.arange(9) % vocabulary
-        expected = native.cross_entropy_with_grad(clean, targets, reduction="none", stats=True)
+        expected = with_grad(clean, targets, reduction="none", stats=True)
         for bad, at in itertools.product((NAN, INF, -INF), (0, vocabulary // 2, vocabulary - 1)):
             x = clean.copy()
             x[3, at] = bad
             if bad == -INF:
                 x[3] = bad
-            found = native.cross_entropy_with_grad(x, targets, reduction="none", stats=True, threads=threads)
+            found = with_grad(x, targets, reduction="none", stats=True, threads=threads)
             others = np.arange(9) != 3
             for field in ("per_token", "logsumexp", "entropy", "argmax"):
                 mine, theirs = getattr(found[0], field), getattr(expected[0], field)
@@ -260,8 +265,8 @@ def test_rows_without_a_loss(threads: int, dtype: DType) -> None:
             np.testing.assert_equal(found[0].logsumexp[3], bad)
             assert np.isnan(native.cross_entropy(x, targets, threads=threads))
             targets_without = np.where(others, targets, -100)
-            ignored = native.cross_entropy_with_grad(x, targets_without, threads=threads)
-            clean_ignored = native.cross_entropy_with_grad(clean, targets_without)
+            ignored = with_grad(x, targets_without, threads=threads)
+            clean_ignored = with_grad(clean, targets_without)
             oracle.assert_same_bits(ignored[0], clean_ignored[0])
             oracle.assert_same_bits(ignored[1], clean_ignored[1])
 
@@ -272,15 +277,16 @@ def test_rows_without_a_loss(threads: int, dtype: DType) -> None:
 def test_nothing_that_counts(reduction: str, dtype: DType) -> None:
     result = oracle.result_dtype(dtype)
     x = np.full((3, 5), NAN, dtype)
-    for rows, options in [
+    cases: list[tuple[Array, dict[str, Any]]] = [
         (x, {"targets": [-100] * 3}),
         (x, {"targets": [1, 2, 3], "token_weight": np.zeros(3)}),
         (x[:0], {"targets": []}),
         (x, {"targets": [1, 2, 3], "shift": 3}),
-    ]:
+    ]
+    for rows, options in cases:
         for empty, mean in (("nan", NAN), ("zero", 0.0)):
             given: dict[str, Any] = {"logits": rows, "reduction": reduction, "empty": empty} | options
-            stats, gradient = native.cross_entropy_with_grad(**given, stats=True)
+            stats, gradient = with_grad(**given, stats=True)
             if reduction == "none":
                 places = 0 if "shift" in options else len(rows)
                 oracle.assert_same_bits(stats.loss, np.zeros(places, result))
@@ -291,7 +297,7 @@ def test_nothing_that_counts(reduction: str, dtype: DType) -> None:
     # Weights of classes that sum to 0, on rows that are live.
     live = np.ones((2, 2), dtype)
     for targets, weights in (([0, 0], [0, 1]), ([0, 1], [1, -1])):
-        loss, gradient = native.cross_entropy_with_grad(live, targets, class_weight=weights)
+        loss, gradient = with_grad(live, targets, class_weight=weights)
         assert np.isnan(loss)
         oracle.assert_same_bits(gradient, np.zeros((2, 2), result))
 
@@ -299,7 +305,7 @@ def test_nothing_that_counts(reduction: str, dtype: DType) -> None:
 def test_no_classes() -> None:
     empty = np.zeros((2, 0), np.float32)
     assert np.isnan(native.cross_entropy(empty, empty))
-    assert native.cross_entropy_with_grad(empty, empty)[1].shape == (2, 0)
+    assert with_grad(empty, empty)[1].shape == (2, 0)
     assert native.cross_entropy(empty, [-100, -100], reduction="sum") == 0
 
 
@@ -316,10 +322,8 @@ def test_shift_is_a_slice(dtype: DType) -> None:
         n = min(int(shift), 4)
         grad = np.ones(()) if reduction != "none" else np.arange(6 * (4 - n)).reshape(2, 3, 4 - n) / 4
         options: dict[str, Any] = {"reduction": reduction, "grad_output": grad}
-        loss, gradient = native.cross_entropy_with_grad(logits, targets, shift=shift, token_weight=weights, **options)
-        cut = native.cross_entropy_with_grad(
-            logits[:, :, : 4 - n], targets[:, :, n:], token_weight=weights[:, :, n:], **options
-        )
+        loss, gradient = with_grad(logits, targets, shift=shift, token_weight=weights, **options)
+        cut = with_grad(logits[:, :, : 4 - n], targets[:, :, n:], token_weight=weights[:, :, n:], **options)
         oracle.assert_same_bits(loss, cut[0])
         oracle.assert_same_bits(gradient[:, :, : 4 - n], cut[1])
         assert (gradient[:, :, 4 - n :] == 0).all()
@@ -329,7 +333,8 @@ def test_shift_is_a_slice(dtype: DType) -> None:
 def test_stats_are_those_of_the_reference() -> None:
     logits, targets = some_rows(20, 30, np.dtype(np.float64))
     for reduction in REDUCTIONS:
-        for options in ({}, {"lse_square_scale": 0.1, "token_weight": np.arange(20) % 3 / 2}):
+        cases: list[dict[str, Any]] = [{}, {"lse_square_scale": 0.1, "token_weight": np.arange(20) % 3 / 2}]
+        for options in cases:
             mine = native.cross_entropy(logits, targets, reduction=reduction, stats=True, **options)
             theirs = reference.cross_entropy(logits, targets, reduction=reduction, stats=True, **options)
             assert type(mine) is type(theirs) is native.LossStats
@@ -345,11 +350,8 @@ def test_gradients_accumulate_over_calls() -> None:
     """With `num_items` of the whole, parts add up to it."""
     logits, targets = some_rows(20, 30, np.dtype(np.float64))
     live = (targets != -100).sum()
-    loss, gradient = native.cross_entropy_with_grad(logits, targets)
-    parts = [
-        native.cross_entropy_with_grad(logits[s], targets[s], num_items=live)
-        for s in (np.s_[:3], np.s_[3:4], np.s_[4:])
-    ]
+    loss, gradient = with_grad(logits, targets)
+    parts = [with_grad(logits[s], targets[s], num_items=live) for s in (np.s_[:3], np.s_[3:4], np.s_[4:])]
     assert sum(part[0] for part in parts) == pytest.approx(loss, rel=1e-14)
     np.testing.assert_allclose(np.concatenate([part[1] for part in parts]), gradient, rtol=1e-14)
 
@@ -361,12 +363,12 @@ def test_gradients_accumulate_over_calls() -> None:
 @every_dtype
 def test_dlogits_out(threads: int, dtype: DType) -> None:
     logits, targets = some_rows(10, 37, dtype)
-    loss, expected = native.cross_entropy_with_grad(logits, targets)
+    loss, expected = with_grad(logits, targets)
     for out_dtype in [expected.dtype] if dtype == np.float64 else oracle.NARROW:
         whole = np.full((20, 80), 7.0).astype(out_dtype)
         for out in (whole[:10, :37], whole[::-2, 1:75:2], whole.T[:37, :10].T, np.full((10, 37), 7, out_dtype)):
             before = whole.copy()
-            found = native.cross_entropy_with_grad(logits, targets, dlogits_out=out, threads=threads)
+            found = with_grad(logits, targets, dlogits_out=out, threads=threads)
             assert found[1] is out
             oracle.assert_same_bits(found[0], loss)
             oracle.assert_same_bits(np.array(out), expected.astype(out_dtype))
@@ -374,9 +376,9 @@ def test_dlogits_out(threads: int, dtype: DType) -> None:
             assert whole.tobytes() == before.tobytes()
             # Added to what is there; rows that are skipped keep their bits.
             out[...] = -0.0
-            native.cross_entropy_with_grad(logits, targets, dlogits_out=out, accumulate=True, threads=threads)
+            with_grad(logits, targets, dlogits_out=out, accumulate=True, threads=threads)
             assert np.signbit(out[targets == -100]).all()
-            native.cross_entropy_with_grad(logits, targets, dlogits_out=out, accumulate=True, threads=threads)
+            with_grad(logits, targets, dlogits_out=out, accumulate=True, threads=threads)
             bound = 2 * (oracle.UNIT[np.dtype(out_dtype).name] + 2 * oracle.UNIT["float32"]) * 2 * np.abs(expected)
             tiny = 2.0**-23 if out_dtype == np.float16 else 2.0**-130
             assert (np.abs(oracle.widen(out) - 2 * oracle.widen(expected)) <= bound + tiny).all()
@@ -390,14 +392,14 @@ def test_dlogits_may_be_the_logits_themselves(threads: int, dtype: DType) -> Non
     for seed in range(8):
         options = random_options(seed, 10, 300)
         before = logits.copy()
-        expected = native.cross_entropy_with_grad(logits, targets, **options)
-        again = native.cross_entropy_with_grad(logits, targets, threads=threads, **options)
+        expected = with_grad(logits, targets, **options)
+        again = with_grad(logits, targets, threads=threads, **options)
         oracle.assert_same_bits(again[1], expected[1])
         oracle.assert_same_bits(logits, before)  # never written unless asked for
         whole = np.full((20, 600), NAN, dtype)
         for memory in (logits.copy(), whole[::2, ::2], np.asfortranarray(logits)):
             memory[...] = logits
-            found = native.cross_entropy_with_grad(memory, targets, dlogits_out=memory, threads=threads, **options)
+            found = with_grad(memory, targets, dlogits_out=memory, threads=threads, **options)
             assert found[1] is memory
             oracle.assert_same_bits(np.ascontiguousarray(memory), expected[1])
             oracle.assert_same_bits(found[0], expected[0])

@@ -78,8 +78,9 @@ def test_targets_out_of_range(of: Losses, bad: int, dtype: str, at: int, reducti
     targets[at] = bad
     outs = {name: np.full(shape, SENTINEL, np.float32) for name, shape in OUTS.items()}
     message = rf"^targets: expected an id from 0 to V - 1 = 10 or ignore_index = -100, got {bad} at position \({at},\)$"
-    with pytest.raises(IndexError, match=message):
-        of.fused(targets=targets, reduction=reduction, **outs)
+    for threads in (1, 2, 3):
+        with pytest.raises(IndexError, match=message):
+            of.fused(targets=targets, reduction=reduction, threads=threads, **outs)
     with pytest.raises(IndexError, match=message):
         of.unfused(targets=targets, reduction=reduction, token_weight=np.zeros(N))
     assert all((out == SENTINEL).all() for out in outs.values())
