@@ -3,6 +3,7 @@
 
 #include "kernels/adjust.inl.hpp"
 #include "kernels/contract.inl.hpp"
+#include "kernels/contract_active.inl.hpp"
 #include "kernels/log_sum_exp.inl.hpp"
 #include "kernels/loss.inl.hpp"
 #include "kernels/pack_panels.inl.hpp"
@@ -21,7 +22,8 @@ namespace {
 template <class T>
 constexpr RowKernels<T> make_row_kernels() {
   return {adjust_row<T>,    block_sums<T>,   merge_sums<T>, scale_exps<T>,   shift_logits<T>,   select_above<T>,
-          adjust_slopes<T>, weighted_gap<T>, find_first<T>, gradient_row<T>, filter_gradient<T>};
+          adjust_slopes<T>, weighted_gap<T>, find_first<T>, gradient_row<T>, find_active<T>,
+          contract_active<T>, filter_gradient<T>};
 }
 
 constexpr KernelTable make_table(const char* isa) {

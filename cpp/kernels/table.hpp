@@ -141,6 +141,17 @@ struct Contraction {
   Ahead ahead;                   // what the next call reads
 };
 
+// A sum of rows: out[c] += coefficients[k] * rows[k][c], k ascending; from 0 where asked.
+template <class T>
+struct ActiveSum {
+  const T* coefficients;
+  const T* const* rows;
+  int64_t n_terms;
+  int64_t n_columns;
+  T* out;
+  bool from_zero;
+};
+
 template <class T>
 struct RowKernels {
   void (*adjust)(const AdjustRow&);
@@ -162,6 +173,9 @@ struct RowKernels {
   // The first place that holds `value` (NaN: any NaN), or n.
   int64_t (*find_first)(const T* logits, int64_t n, T value);
   void (*gradient_row)(const GradientRow<T>&);
+  // Places (n <= kBlockIds) and values of what is not 0; returns how many.
+  int64_t (*find_active)(const T* values, int64_t n, uint16_t* places, T* found);
+  void (*contract_active)(const ActiveSum<T>&);
   // Of a block: entries of `gradient` where |exp((x - max) / temperature) * normaliser - y| < eps become 0; the sum of those.
   T (*filter_gradient)(const T* logits, int64_t n, T max, T inverse_temperature, T normaliser, T y, T eps, T* gradient);
 };

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/contraction.hpp"
+#include "core/active.hpp"
 #include "dispatch/tables.hpp"
 #include "ops/gradient_rows.hpp"
 #include "ops/loss_setup.hpp"
@@ -144,6 +144,11 @@ class LinearLoss {
     for (double mass : skipped) skipped_mass_ = std::max(skipped_mass_, mass);
   }
 
+  // Few coefficients are left, and lists can point to what they multiply.
+  bool by_lists(const Rows& rows) const {
+    return gradients_->filter_eps > 0 && kind_ != ContractionKind::bf16 && can_list<T>(rows);
+  }
+
   // One block of coefficients as OverTokens wants it.
   void gather_block(const T* logits, int64_t stride, int64_t n, int64_t id, int64_t n_block, T* block) const {
     if (kind_ != ContractionKind::bf16) {
@@ -180,13 +185,16 @@ class LinearLoss {
   }
 
   void sum_over_tokens(int64_t first, int64_t n, const T* logits, int64_t stride) {
-    if (wants_weight()) over_tokens_->pack(chosen_rows(hidden_, counted_.rows, first, n), 0, n, threads_);
+    const Rows hidden = chosen_rows(hidden_, counted_.rows, first, n);
+    const bool lists = wants_weight() && by_lists(hidden);
+    if (wants_weight() && !lists) over_tokens_->pack(hidden, 0, n, threads_);
     const GradientRows<T> rows(kernels_, gradients_->weight);
     const int64_t width = hidden_.width;
     const bool from_zero = first == 0 && !gradients_->accumulate;
     struct Scratch {
       Buffer<T> block, rows;
       Buffer<char> temporary;
+      ActiveTokens<T> active;
     };
     std::vector<Scratch> scratch(static_cast<size_t>(threads_));
     run_tasks(threads_, ceil_div(n_ids_, kBlockIds), [&](int worker, int64_t task) {
@@ -196,16 +204,22 @@ class LinearLoss {
       gather_block(logits, stride, n, id, n_block, block);
       if (wants_bias()) add_to_bias(block, n, id, n_block);
       if (!wants_weight() || width == 0) return;
-      if (!rows.full_precision()) return over_tokens_->run(block, n_block, weight_sums_.get() + id * width, width, from_zero);
-      if (rows.plain()) return over_tokens_->run(block, n_block, rows.row(id), rows.row_stride(), from_zero);
+      if (lists) mine.active.find(kernels_, block, n, n_block);
+      // Ids [at, at + count) of the block.
+      const auto add = [&](int64_t at, int64_t count, T* to, ptrdiff_t to_stride) {
+        const ptrdiff_t item = kind_ == ContractionKind::bf16 ? 4 : sizeof(T);
+        if (!lists) return over_tokens_->run(reinterpret_cast<const char*>(block) + at * item, count, to, to_stride, from_zero);
+        for (int64_t j = 0; j < count; ++j) mine.active.add(kernels_, at + j, hidden, to + j * to_stride, from_zero);
+      };
+      if (!rows.full_precision()) return add(0, n_block, weight_sums_.get() + id * width, width);
+      if (rows.plain()) return add(0, n_block, rows.row(id), rows.row_stride());
       // An array of other strides: some rows at a time are brought together and put back.
-      const ptrdiff_t item = kind_ == ContractionKind::bf16 ? 4 : sizeof(T);
       for (int64_t at = 0; at < n_block; at += kIdsTogether) {
         const int64_t count = std::min(kIdsTogether, n_block - at);
         T* together = mine.rows.reserve(kIdsTogether * width);
         if (!from_zero)
           for (int64_t j = 0; j < count; ++j) rows.load(id + at + j, 0, width, together + j * width, mine.temporary);
-        over_tokens_->run(reinterpret_cast<const char*>(block) + at * item, count, together, width, from_zero);
+        add(at, count, together, width);
         for (int64_t j = 0; j < count; ++j) rows.store(id + at + j, 0, width, together + j * width, mine.temporary);
       }
     });
@@ -225,7 +239,8 @@ class LinearLoss {
       if (!gradients_->accumulate) std::fill(to, to + width, T(0));
       else if (!rows.direct()) rows.load(row_of(r), 0, width, to, temporary);
     }
-    over_ids_->run({reinterpret_cast<const char*>(logits), stride * static_cast<ptrdiff_t>(sizeof(T))}, n, out.data(), threads_);
+    if (by_lists(weight_)) sum_active_ids(kernels_, logits, stride, n, weight_, out.data(), threads_);
+    else over_ids_->run({reinterpret_cast<const char*>(logits), stride * static_cast<ptrdiff_t>(sizeof(T))}, n, out.data(), threads_);
     if (rows.direct()) return;
     for (int64_t r = 0; r < n; ++r) rows.store(row_of(r), 0, width, out[static_cast<size_t>(r)], temporary);
   }
