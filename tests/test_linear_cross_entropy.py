@@ -158,13 +158,13 @@ def test_several_chunks_and_blocks(threads: int, hidden_dtype: DType, weight_dty
 
 @every_pair
 def test_chunks_threads_and_tables_change_no_bit(hidden_dtype: DType, weight_dtype: DType) -> None:
-    for (n, vocabulary, width), seed in itertools.product([(21, 40, 17), (70, 530, 65)], (1, 2, 3)):
+    for (n, vocabulary, width), seed in itertools.product([(21, 40, 17), (70, 530, 65)], (1, 2)):
         given = some_head(n, vocabulary, width, hidden_dtype, weight_dtype)
         options = random_options(seed, n, vocabulary) | {"bias": np.arange(vocabulary) % 5 / 8}
         answers = []
         for isa in _core.usable_isas():
             with table(isa):
-                ways = itertools.product((None, 1, 2, 5, 16, 64, 10**30), (1, 2, 3))
+                ways = [(None, 1), (None, 2), (None, 3), (1, 1), (2, 3), (5, 2), (16, 3), (64, 2), (10**30, 1)]
                 answers += [with_grad(*given, **options, chunk_rows=rows, threads=threads) for rows, threads in ways]
         for other in answers[1:]:
             assert_same(other, answers[0])
