@@ -95,6 +95,10 @@ class Fetcher {
   int64_t line_ = 0;
 };
 
+// Loads after this are not done before it. GCC 12 would load the coefficients of all rows first, or keep those of one half of a
+// term for the other, and push accumulators out of the 16 registers of AVX2 for them.
+inline __attribute__((always_inline)) void load_later() { __asm__ volatile("" : : : "memory"); }
+
 // One term of a tile.
 template <class Terms, template <class, int> class Coefficients, int M>
 inline __attribute__((always_inline)) void contract_term(const Coefficients<typename Terms::Word, M>& coefficients, ptrdiff_t k,
@@ -110,10 +114,14 @@ inline __attribute__((always_inline)) void contract_term(const Coefficients<type
     }
     LMHEAD_UNROLL
     for (int m = 0; m < M; ++m) {
+      if (Terms::kHalves > 1) load_later();
       typename Terms::Operand coefficient = Terms::coefficient(coefficients.at(m, k), half);
       keep_in_register(coefficient);
       LMHEAD_UNROLL
-      for (int n = 0; n < N; ++n) sum[m][n] = Terms::multiply_add(coefficient, operand[n], sum[m][n]);
+      for (int n = 0; n < N; ++n) {
+        sum[m][n] = Terms::multiply_add(coefficient, operand[n], sum[m][n]);
+        if (Terms::kHalves > 1) keep_in_register(sum[m][n]);
+      }
     }
   }
 }
