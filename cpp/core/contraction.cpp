@@ -36,10 +36,10 @@ void OverIds<T>::run(const Coefficients& g, int64_t n_rows, T* const* out_rows, 
   if (n_rows == 0 || n_panels == 0 || weight_.n_rows == 0) return;
   if (double(n_rows) * double(weight_.n_rows) * double(weight_.width) < kSerialWork) threads = 1;
   const Cut cut(n_rows, n_panels, kMostRows, kMostPanels, threads);
-  if (scratch_.size() < static_cast<size_t>(threads)) scratch_.resize(static_cast<size_t>(threads));
+  std::vector<Scratch> scratch(static_cast<size_t>(threads));  // gone before the next chunk's logits are made
   run_tasks(threads, cut.n_tasks(), [&](int worker, int64_t i) {
     const Task task{cut.first_row(i), cut.n_rows(i), cut.first_panel(i), cut.n_panels(i)};
-    run_task(g, task, out_rows, scratch_[static_cast<size_t>(worker)]);
+    run_task(g, task, out_rows, scratch[static_cast<size_t>(worker)]);
   });
 }
 

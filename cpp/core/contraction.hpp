@@ -44,7 +44,6 @@ class OverIds {
   const Rows& weight_;
   ContractionKind kind_;
   Panels panels_;
-  std::vector<Scratch> scratch_;
 };
 
 // dweight. Scratch: the chunk's hidden rows once more.

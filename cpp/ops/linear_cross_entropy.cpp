@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kChunkRows = 256;
 // Where that many logits are few, a chunk takes more: up to so many bytes.
 constexpr int64_t kChunkBytes = 4 * 1024 * 1024;
-// Logits below which one thread is done before a second has woken.
+// Logits below which one thread has differentiated them before a second has woken.
 constexpr double kSerialElements = 1 << 14;
 // Ids whose rows of a gradient are brought together where the caller's array cannot take them as they come.
 constexpr int64_t kIdsTogether = 48;
@@ -49,7 +49,6 @@ class LinearLoss {
         n_ids_(weight.n_rows), summary_(counted, options), setup_(options, n_ids_, entropy, argmax),
         blocks_(kernels_, setup_.spec(), n_ids_) {
     losses_.resize(counted.rows.size());
-    if (double(counted.rows.size()) * double(n_ids_) < kSerialElements) threads_ = 1;
   }
 
   std::vector<RowLoss>& losses() { return losses_; }
@@ -134,7 +133,7 @@ class LinearLoss {
   void differentiate(int64_t first, int64_t n, T* logits, int64_t stride) {
     const LossGradient<T> gradient(kernels_, blocks_, gradients_->filter_eps);
     std::vector<double> skipped(static_cast<size_t>(n));
-    run_tasks(threads_, n, [&](int, int64_t r) {
+    run_tasks(double(n) * double(n_ids_) < kSerialElements ? 1 : threads_, n, [&](int, int64_t r) {
       const int64_t i = first + r;
       T* row = logits + r * stride;
       const RowLoss& loss = losses_[static_cast<size_t>(i)];
@@ -190,14 +189,15 @@ class LinearLoss {
     if (wants_weight() && !lists) over_tokens_->pack(hidden, 0, n, threads_);
     const GradientRows<T> rows(kernels_, gradients_->weight);
     const int64_t width = hidden_.width;
+    const int threads = double(n) * double(n_ids_) * double(width) < kSerialWork ? 1 : threads_;
     const bool from_zero = first == 0 && !gradients_->accumulate;
     struct Scratch {
       Buffer<T> block, rows;
       Buffer<char> temporary;
       ActiveTokens<T> active;
     };
-    std::vector<Scratch> scratch(static_cast<size_t>(threads_));
-    run_tasks(threads_, ceil_div(n_ids_, kBlockIds), [&](int worker, int64_t task) {
+    std::vector<Scratch> scratch(static_cast<size_t>(threads));
+    run_tasks(threads, ceil_div(n_ids_, kBlockIds), [&](int worker, int64_t task) {
       Scratch& mine = scratch[static_cast<size_t>(worker)];
       const int64_t id = task * kBlockIds, n_block = std::min(kBlockIds, n_ids_ - id);
       T* block = mine.block.reserve(round_up(n, 2) * kBlockIds);
