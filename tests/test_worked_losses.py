@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import lmhead_native as native
 from lmhead_native import reference
 
-MODULES: list[ModuleType] = [reference]
+MODULES: list[ModuleType] = [native, reference]
 WORKED: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "worked_numbers.json").read_text())
 LESSON, TOY = WORKED["character_lesson"], WORKED["toy_head"]
 # The texts round to three decimals.

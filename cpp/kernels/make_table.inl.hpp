@@ -3,7 +3,9 @@
 
 #include "kernels/adjust.inl.hpp"
 #include "kernels/contract.inl.hpp"
+#include "kernels/contract_active.inl.hpp"
 #include "kernels/log_sum_exp.inl.hpp"
+#include "kernels/loss.inl.hpp"
 #include "kernels/pack_panels.inl.hpp"
 #include "kernels/project.inl.hpp"
 #include "kernels/project_columns.inl.hpp"
@@ -19,7 +21,9 @@ namespace {
 
 template <class T>
 constexpr RowKernels<T> make_row_kernels() {
-  return {adjust_row<T>, block_sums<T>, merge_sums<T>, scale_exps<T>, shift_logits<T>, select_above<T>};
+  return {adjust_row<T>,    block_sums<T>,   merge_sums<T>, scale_exps<T>,   shift_logits<T>,   select_above<T>,
+          adjust_slopes<T>, weighted_gap<T>, find_first<T>, gradient_row<T>, find_active<T>,
+          contract_active<T>, filter_gradient<T>};
 }
 
 constexpr KernelTable make_table(const char* isa) {
@@ -43,6 +47,7 @@ constexpr KernelTable make_table(const char* isa) {
       widen_f16,
       widen_bf16,
       widen_bf16_pairs,
+      narrow_bf16,
       transpose_words,
       read_all,
       multiply_f32,

@@ -81,6 +81,20 @@ struct RowPart {
   bool streaming;
 };
 
+// A stretch of logits as the gradient of a loss.
+template <class T>
+struct GradientRow {
+  const T* logits;
+  int64_t n;
+  T max;                // of the whole row
+  T inverse_temperature;
+  T factor;             // of exp((x - max) / temperature)
+  T desired_factor;     // of desired[i], which is subtracted
+  const T* desired;     // null: 1
+  const T* slopes;      // null: 1
+  T* out;
+};
+
 // What a contraction multiplies: coefficients and panels of float32, float64, or pairs of bfloat16 that are summed in float32.
 enum class ContractionKind : int { f32, f64, bf16 };
 constexpr int kContractionKinds = 3;
@@ -127,6 +141,17 @@ struct Contraction {
   Ahead ahead;                   // what the next call reads
 };
 
+// A sum of rows: out[c] += coefficients[k] * rows[k][c], k ascending; from 0 where asked.
+template <class T>
+struct ActiveSum {
+  const T* coefficients;
+  const T* const* rows;
+  int64_t n_terms;
+  int64_t n_columns;
+  T* out;
+  bool from_zero;
+};
+
 template <class T>
 struct RowKernels {
   void (*adjust)(const AdjustRow&);
@@ -141,6 +166,18 @@ struct RowKernels {
   void (*shift_logits)(const T* logits, T max, T inverse_temperature, T log_sum, const RowPart<T>& out);
   // Places of a block (n <= kBlockIds) that hold more than `threshold`, or NaN, in ascending order; returns how many.
   int64_t (*select)(const T* logits, int64_t n, T threshold, uint16_t* places);
+  // The derivative of `adjust` at raw logits.
+  void (*adjust_slopes)(const AdjustRow& raw, void* slopes);
+  // Of a block: sum of weights[i] * (max - x[i]) / temperature, 0 where the weight is; weights null: 1.
+  T (*weighted_gap)(const T* logits, int64_t n, T max, T inverse_temperature, const T* weights);
+  // The first place that holds `value` (NaN: any NaN), or n.
+  int64_t (*find_first)(const T* logits, int64_t n, T value);
+  void (*gradient_row)(const GradientRow<T>&);
+  // Places (n <= kBlockIds) and values of what is not 0; returns how many.
+  int64_t (*find_active)(const T* values, int64_t n, uint16_t* places, T* found);
+  void (*contract_active)(const ActiveSum<T>&);
+  // Of a block: entries of `gradient` where |exp((x - max) / temperature) * normaliser - y| < eps become 0; the sum of those.
+  T (*filter_gradient)(const T* logits, int64_t n, T max, T inverse_temperature, T normaliser, T y, T eps, T* gradient);
 };
 
 struct KernelTable {
@@ -157,6 +194,7 @@ struct KernelTable {
   void (*widen_f16)(const uint16_t* in, int64_t n, float* out);
   void (*widen_bf16)(const uint16_t* in, int64_t n, float* out);
   void (*widen_bf16_pairs)(const uint16_t* in, int64_t n, float* out);  // writes whole groups of 32, zero-padded
+  void (*narrow_bf16)(const float* in, int64_t n, uint16_t* out);       // nearest even; `out` may begin where `in` does
   void (*transpose_words)(const uint32_t* in, ptrdiff_t in_stride, int64_t rows, int64_t columns, uint32_t* out, ptrdiff_t out_stride);
   double (*read_all)(const void* data, int64_t bytes, int streams);     // a load-only pass; bytes read
   double (*multiply_f32)(int64_t rounds);                               // flops issued by a loop of independent FMAs

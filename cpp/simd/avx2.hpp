@@ -173,6 +173,20 @@ inline VF load_bf16_first(const uint16_t* p, ptrdiff_t n) {
   copy_first_u16<8>(p, n, buffer);
   return load_bf16(buffer);
 }
+inline void store_bf16(uint16_t* p, VF x) {
+  const __m256i u = _mm256_castps_si256(x), high = _mm256_srli_epi32(u, 16);
+  const __m256i to_even = _mm256_add_epi32(_mm256_and_si256(high, _mm256_set1_epi32(1)), _mm256_set1_epi32(0x7fff));
+  const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, to_even), 16);
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  const __m256i lanes = _mm256_blendv_epi8(rounded, _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan);
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(lanes, lanes), 0x08);
+  _mm_storeu_si128((__m128i*)p, _mm256_castsi256_si128(packed));
+}
+inline void store_bf16_first(uint16_t* p, ptrdiff_t n, VF x) {
+  uint16_t buffer[8];
+  store_bf16(buffer, x);
+  for (ptrdiff_t i = 0; i < 8 && i < n; ++i) __builtin_memcpy(p + i, buffer + i, 2);
+}
 inline VF load_f16(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)); }
 inline VF load_f16_first(const uint16_t* p, ptrdiff_t n) {
   uint16_t buffer[8];

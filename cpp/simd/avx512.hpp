@@ -132,6 +132,17 @@ inline VF load_bf16_first(const uint16_t* p, ptrdiff_t n) {
 inline VF load_f16(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
 inline VF load_f16_first(const uint16_t* p, ptrdiff_t n) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(low16(n), p)); }
 
+// Not `vcvtneps2bf16`, which counts subnormals as 0.
+inline __m256i narrow_bf16_lanes(VF x) {
+  const __m512i u = _mm512_castps_si512(x), high = _mm512_srli_epi32(u, 16);
+  const __m512i to_even = _mm512_add_epi32(_mm512_and_si512(high, _mm512_set1_epi32(1)), _mm512_set1_epi32(0x7fff));
+  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(u, to_even), 16);
+  const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  return _mm512_cvtepi32_epi16(_mm512_mask_or_epi32(rounded, nan, high, _mm512_set1_epi32(0x40)));
+}
+inline void store_bf16(uint16_t* p, VF x) { _mm256_storeu_si256((__m256i*)p, narrow_bf16_lanes(x)); }
+inline void store_bf16_first(uint16_t* p, ptrdiff_t n, VF x) { _mm256_mask_storeu_epi16(p, low16(n), narrow_bf16_lanes(x)); }
+
 inline __m512i load_u16x32_first(const uint16_t* p, ptrdiff_t n) {
   const __mmask32 m = n >= 32 ? 0xffffffffu : n <= 0 ? 0u : (1u << n) - 1u;
   return _mm512_maskz_loadu_epi16(m, p);

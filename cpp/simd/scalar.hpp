@@ -119,6 +119,13 @@ inline VF load_bf16_even(const uint16_t* p) { return load_bf16(p); }
 inline VF load_bf16_odd_first(const uint16_t* p, ptrdiff_t n) { return n > 1 ? load_bf16(p + 1) : 0.0f; }
 inline VF load_bf16_even_first(const uint16_t* p, ptrdiff_t n) { return n > 0 ? load_bf16(p) : 0.0f; }
 
+// Rounded to the nearest bfloat16, ties to even; NaN becomes quiet.
+inline void store_bf16(uint16_t* p, VF x) {
+  const uint32_t u = bits_of(x);
+  const uint16_t rounded = static_cast<uint16_t>(x != x ? u >> 16 | 0x40u : (u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+  __builtin_memcpy(p, &rounded, 2);
+}
+inline void store_bf16_first(uint16_t* p, ptrdiff_t n, VF x) { if (n > 0) store_bf16(p, x); }
 // One neighbour of a pair of bfloat16 in every lane.
 inline VF broadcast_bf16_odd(const uint16_t* pair) { return load_bf16(pair + 1); }
 inline VF broadcast_bf16_even(const uint16_t* pair) { return load_bf16(pair); }

@@ -49,6 +49,12 @@ class LossStats(_Fields):
 
     skipped_mass: np.float64 = np.float64(0)
 
+    @classmethod
+    def of(cls, fields: Any) -> LossStats:
+        """Return the stats of the seven fields and the skipped mass, in a row."""
+        *named, mass = fields
+        return cls(*named).with_skipped_mass(mass)
+
     def with_skipped_mass(self, mass: float) -> LossStats:
         """Return the same stats with another skipped mass."""
         stats = LossStats(*self)

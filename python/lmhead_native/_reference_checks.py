@@ -208,11 +208,15 @@ def vector(argument: str, value: Any, axis: str, size: int, origin: str) -> Oper
 
 
 def text_of(value: object) -> str:
-    """Return the repr of a scalar that is refused; Python declines to print integers of thousands of digits."""
+    """Return the repr of a value that is refused, or its type where that takes more than a line.
+
+    Python declines to print integers of thousands of digits.
+    """
     try:
-        return repr(value)
-    except ValueError:
+        text = repr(value)
+    except Exception:
         return "an integer too large to print" if isinstance(value, int) else type_name(value)
+    return type_name(value) if "\n" in text else text
 
 
 def real(argument: str, value: Any, condition: str, holds: Callable[[float], bool]) -> float:
@@ -327,7 +331,7 @@ def check_out(
     if out is None:
         return
     if not isinstance(out, np.ndarray):
-        raise TypeError(f"{argument}: expected a NumPy array, got {type(out).__name__}")
+        raise TypeError(f"{argument}: expected a NumPy array, got {type_name(out)}")
     refuse_masked(argument, out)
     if out.dtype != dtype and not (out.dtype.name in or_dtypes and out.dtype.isnative):
         names = " or ".join([", ".join([dtype.name, *or_dtypes[:-1]]), *or_dtypes[-1:]])
