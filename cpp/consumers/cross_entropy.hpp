@@ -68,8 +68,8 @@ class PartialRows {
   }
 
  private:
-  Buffer<T> sums_, entropies_, gaps_;
-  Buffer<int32_t> firsts_;
+  ReturnedBuffer<T> sums_, entropies_, gaps_;
+  ReturnedBuffer<int32_t> firsts_;
   int64_t n_blocks_ = 0, n_ = 0;
   bool entropy_ = false, with_gaps_ = false, argmax_ = false;
 };
@@ -122,25 +122,24 @@ class LossBlocks {
       const int64_t block = kernels_.find_first(row.maxima, n_blocks(), sum.max);
       loss.argmax = block * kBlockIds + row.firsts[block];
     }
-    const double log_total = log1p_of(loss.rest), inverse = 1 / spec_.temperature;
+    const double log_total = log1p_of(loss.rest);
     loss.log_sum_exp = loss.defined() ? loss.max / spec_.temperature + log_total : loss.max;
     if (!loss.defined()) return 0;
     double spread = 0, gap = 0, total = 0;
     for (int64_t b = 0; b < n_blocks(); ++b) {
-      const double below = loss.max - double(row.maxima[b]);
-      if (row.entropies && factors[b] > T(0)) spread += double(factors[b]) * (double(row.entropies[b]) + below * inverse * (1 + double(row.rests[b])));
+      const double below = distance(double(row.maxima[b]), loss);
+      if (row.entropies && factors[b] > T(0)) spread += double(factors[b]) * (double(row.entropies[b]) / kGapScale + below * (1 + double(row.rests[b])));
       if (!row.gaps) continue;
       const double weight = totals[static_cast<size_t>(b)];
       total += weight;
-      if (below < std::numeric_limits<double>::infinity()) gap += double(row.gaps[b]) + below * inverse * weight;
-      else if (weight != 0) gap += below;
+      gap += double(row.gaps[b]) / kGapScale + (weight == 0 || below == 0 ? 0 : below * weight);
     }
     loss.entropy = log_total + spread / (1 + loss.rest);
     return gap + log_total * total;
   }
 
   // -log p of a logit of the row.
-  double cost(double logit, const RowLoss& loss) const { return (loss.max - logit) / spec_.temperature + log1p_of(loss.rest); }
+  double cost(double logit, const RowLoss& loss) const { return distance(logit, loss) + log1p_of(loss.rest); }
 
   // Adds the target, which is a class, to what `merge` returned.
   void finish(int64_t target, double all_classes, RowLoss& loss) const {
@@ -155,6 +154,12 @@ class LossBlocks {
   }
 
  private:
+  // (max - logit) / temperature, from halves, for the difference may overflow before it is divided.
+  double distance(double logit, const RowLoss& loss) const {
+    const double half = loss.max / 2 - logit / 2;
+    return half == 0 ? 0 : half / spec_.temperature * 2;
+  }
+
   const RowKernels<T>& kernels_;
   const LossSpec<T>& spec_;
   T inverse_;

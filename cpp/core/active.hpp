@@ -1,40 +1,42 @@
 // The two products of the backward pass where a filter left few coefficients: lists of terms instead of tiles. The same chains
-// of FMAs as in core/contraction, without the terms that are 0.
+// of FMAs as in core/contraction, without the terms that are 0; whatever the storage of the operands, so that it changes no bit.
 // It knows lists and blocks; it refuses to know the filter.
 #pragma once
 
 #include <vector>
 
-#include "core/contraction.hpp"
 #include "core/parallel.hpp"
+#include "core/read.hpp"
 #include "core/row_kernels.hpp"
 
 namespace lmhead {
 
-// Rows that lists can point to: contiguous, of T itself, aligned.
-template <class T>
-bool can_list(const Rows& rows) {
-  if (!rows.contiguous() || rows.dtype != kDTypeOf<T>) return false;
-  for (int64_t i = 0; i < (rows.offsets.empty() ? std::min<int64_t>(2, rows.n_rows) : rows.n_rows); ++i)
-    if (reinterpret_cast<uintptr_t>(rows.row(i)) % sizeof(T) != 0) return false;
-  return true;
-}
-
-// out_rows[t] += sum over ids of g[t][v] * weight[v]: a block of ids stays in cache for all rows of a task.
+// out_rows[t] += sum over ids of g[t][v] * weight[v]: a block of ids is widened once for all rows of a task, and stays in cache.
 template <class T>
 void sum_active_ids(const KernelTable& table, const T* g, ptrdiff_t stride, int64_t n, const Rows& weight, T* const* out_rows, int threads) {
-  constexpr int64_t rows_per_task = 16;
-  run_tasks(threads, ceil_div(n, rows_per_task), [&](int, int64_t task) {
+  constexpr int64_t rows_per_task = 64;
+  struct Scratch {
+    Buffer<T> rows;
+    Buffer<char> temporary;
+  };
+  std::vector<Scratch> scratch(static_cast<size_t>(threads));
+  run_tasks(threads, ceil_div(n, rows_per_task), [&](int worker, int64_t task) {
+    Scratch& mine = scratch[static_cast<size_t>(worker)];
+    const Reader<T> reader(table, weight);
+    T* widened = mine.rows.reserve(std::min(kBlockIds, weight.n_rows) * weight.width);
     uint16_t places[kBlockIds];
     T values[kBlockIds];
-    const T* rows[kBlockIds];
-    for (int64_t id = 0; id < weight.n_rows; id += kBlockIds)
+    const T *rows[kBlockIds], *listed[kBlockIds];
+    for (int64_t id = 0; id < weight.n_rows; id += kBlockIds) {
+      const int64_t n_block = std::min(kBlockIds, weight.n_rows - id);
+      for (int64_t j = 0; j < n_block; ++j) rows[j] = reader.read(id + j, 0, weight.width, widened + j * weight.width, mine.temporary);
       for (int64_t t = task * rows_per_task; t < std::min(n, (task + 1) * rows_per_task); ++t) {
-        const int64_t found = row_kernels<T>(table).find_active(g + t * stride + id, std::min(kBlockIds, weight.n_rows - id), places, values);
+        const int64_t found = row_kernels<T>(table).find_active(g + t * stride + id, n_block, places, values);
         if (found == 0) continue;
-        for (int64_t k = 0; k < found; ++k) rows[k] = reinterpret_cast<const T*>(weight.row(id + places[k]));
-        row_kernels<T>(table).contract_active({values, rows, found, weight.width, out_rows[t], false});
+        for (int64_t k = 0; k < found; ++k) listed[k] = rows[places[k]];
+        row_kernels<T>(table).contract_active({values, listed, found, weight.width, out_rows[t], false});
       }
+    }
   });
 }
 
@@ -59,11 +61,11 @@ class ActiveTokens {
       }
     }
   }
-  // out += sum over the tokens of id i
-  void add(const KernelTable& table, int64_t i, const Rows& hidden, T* out, bool from_zero) {
+  // out += sum over the tokens of id i; `hidden`: [tokens] rows.
+  void add(const KernelTable& table, int64_t i, const T* const* hidden, int64_t width, T* out, bool from_zero) {
     const T** rows = rows_.reserve(n_tokens_);
-    for (int64_t k = 0; k < counts_[i]; ++k) rows[k] = reinterpret_cast<const T*>(hidden.row(tokens_[i * n_tokens_ + k]));
-    row_kernels<T>(table).contract_active({values_.get() + i * n_tokens_, rows, counts_[i], hidden.width, out, from_zero});
+    for (int64_t k = 0; k < counts_[i]; ++k) rows[k] = hidden[tokens_[i * n_tokens_ + k]];
+    row_kernels<T>(table).contract_active({values_.get() + i * n_tokens_, rows, counts_[i], width, out, from_zero});
   }
 
  private:

@@ -19,9 +19,6 @@ constexpr int64_t kMostRows = 264;
 // Rows of hidden that one task packs: even, for pairs.
 constexpr int64_t kRowsPerPacking = 16;
 
-// Multiplications below which a second thread costs more than it brings.
-constexpr double kSerialWork = 1 << 17;
-
 int64_t term_bytes(ContractionKind kind) { return kind == ContractionKind::f64 ? 8 : 4; }
 
 }  // namespace

@@ -29,8 +29,7 @@ class OverIds {
 
  private:
   struct Scratch {
-    Buffer<char> panels;
-    Buffer<char> out;
+    ReturnedBuffer<char> panels, out;
     Buffer<uint32_t> last;
     PanelScratch packing;
   };
@@ -62,7 +61,7 @@ class OverTokens {
   ContractionKind kind_;
   int64_t width_;
   int64_t n_terms_ = 0;
-  Buffer<char> panels_;  // [panels][terms] lines
+  ReturnedBuffer<char> panels_;  // [panels][terms] lines
 };
 
 }  // namespace lmhead

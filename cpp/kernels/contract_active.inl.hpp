@@ -1,4 +1,4 @@
-// Products with coefficients that are mostly 0: which are not, and the sum of their rows.
+// Sums of listed rows: products whose other coefficients are 0.
 // It knows lists of terms; it refuses to know what was filtered and why.
 #pragma once
 
@@ -7,22 +7,6 @@
 
 namespace lmhead {
 namespace {
-
-// Places and values of what is not 0 (NaN is not), in ascending order; returns how many.
-template <class T>
-int64_t find_active(const T* g, int64_t n, uint16_t* places, T* values) {
-  constexpr int lanes = kLanes<T>;
-  int64_t count = 0;
-  for (int64_t i = 0; i < n; i += lanes) {
-    const uint32_t zeros = mask_bits(equal(load_first(g + i, n - i, T(0)), broadcast(T(0))));
-    for (uint32_t bits = ~zeros & static_cast<uint32_t>((uint64_t(1) << lanes) - 1); bits; bits &= bits - 1) {
-      const int64_t at = i + __builtin_ctz(bits);
-      places[count] = static_cast<uint16_t>(at);
-      values[count++] = g[at];
-    }
-  }
-  return count;
-}
 
 // Registers of a sum that are kept through all terms: two chains for each of the four cycles of an FMA, and they fit any ISA.
 constexpr int kActiveRegisters = 8;

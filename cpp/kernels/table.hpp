@@ -152,6 +152,9 @@ struct ActiveSum {
   bool from_zero;
 };
 
+// A power of two that `weighted_gap` is small by.
+constexpr double kGapScale = 0x1p-10;
+
 template <class T>
 struct RowKernels {
   void (*adjust)(const AdjustRow&);
@@ -168,9 +171,9 @@ struct RowKernels {
   int64_t (*select)(const T* logits, int64_t n, T threshold, uint16_t* places);
   // The derivative of `adjust` at raw logits.
   void (*adjust_slopes)(const AdjustRow& raw, void* slopes);
-  // Of a block: sum of weights[i] * (max - x[i]) / temperature, 0 where the weight is; weights null: 1.
+  // Of a block: kGapScale times the sum of weights[i] * (max - x[i]) / temperature, 0 where the weight is; weights null: 1.
   T (*weighted_gap)(const T* logits, int64_t n, T max, T inverse_temperature, const T* weights);
-  // The first place that holds `value` (NaN: any NaN), or n.
+  // The first place that holds `value` (NaN: the first NaN), or n.
   int64_t (*find_first)(const T* logits, int64_t n, T value);
   void (*gradient_row)(const GradientRow<T>&);
   // Places (n <= kBlockIds) and values of what is not 0; returns how many.

@@ -33,9 +33,12 @@ class RowLosses {
     run_tasks(threads, n, [&](int worker, int64_t i) {
       Scratch& mine = scratch[static_cast<size_t>(worker)];
       one_row(i, mine);
-      if (gradient_) one_gradient(i, mine);
+      if (gradient_ && !summary_.no_gradient()) one_gradient(i, mine);
     });
-    if (gradient_ && !accumulate_) GradientRows<T>(kernels_, *gradient_).clear_except(counted_.rows);
+    if (gradient_ && !accumulate_) {
+      static const std::vector<int64_t> none;
+      GradientRows<T>(kernels_, *gradient_).clear_except(summary_.no_gradient() ? none : counted_.rows, threads);
+    }
   }
 
   LossScalars write(const LossTarget& out) const { return summary_.template write<T>(losses_, best_, out); }

@@ -2,11 +2,17 @@
 // It knows dtypes and strides; it refuses to know what the gradient is of.
 #pragma once
 
+#include <algorithm>
+
 #include "core/half.hpp"
+#include "core/parallel.hpp"
 #include "core/rows.hpp"
 #include "ops/loss.hpp"
 
 namespace lmhead {
+
+// Elements of a gradient that one task copies or clears: some ten microseconds.
+constexpr int64_t kElementsPerTask = 1 << 16;
 
 template <class T>
 class GradientRows {
@@ -44,15 +50,24 @@ class GradientRows {
     t.put(i, first, run, n);
   }
 
+  // run(row, temporary) for every row, some rows a task.
+  template <class Run>
+  void each(int threads, Run&& run) const {
+    const int64_t rows_per_task = std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, width()));
+    std::vector<Buffer<char>> temporary(static_cast<size_t>(threads));
+    run_tasks(threads, ceil_div(n_rows(), rows_per_task), [&](int worker, int64_t task) {
+      for (int64_t i = task * rows_per_task; i < std::min(n_rows(), (task + 1) * rows_per_task); ++i) run(i, temporary[static_cast<size_t>(worker)]);
+    });
+  }
+
   // Every row becomes 0 but for some, in ascending order.
-  void clear_except(const std::vector<int64_t>& kept) const {
-    Buffer<char> temporary;
-    const std::vector<T> zeros(static_cast<size_t>(width()), T(0));
-    size_t next = 0;
-    for (int64_t i = 0; i < n_rows(); ++i) {
-      if (next < kept.size() && kept[next] == i) ++next;
+  void clear_except(const std::vector<int64_t>& kept, int threads) const {
+    const std::vector<T> zeros(direct() ? 0 : static_cast<size_t>(width()), T(0));
+    each(threads, [&](int64_t i, Buffer<char>& temporary) {
+      if (std::binary_search(kept.begin(), kept.end(), i)) return;
+      if (direct()) std::fill(row(i), row(i) + width(), T(0));
       else store(i, 0, width(), zeros.data(), temporary);
-    }
+    });
   }
 
  private:

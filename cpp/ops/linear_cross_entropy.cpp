@@ -2,10 +2,10 @@
 // buffer, a map that turns them into p - y in place, and the two products of the backward pass.
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <vector>
 
 #include "core/active.hpp"
+#include "core/contraction.hpp"
 #include "dispatch/tables.hpp"
 #include "ops/gradient_rows.hpp"
 #include "ops/loss_setup.hpp"
@@ -22,9 +22,10 @@ constexpr double kSerialElements = 1 << 14;
 // Ids whose rows of a gradient are brought together where the caller's array cannot take them as they come.
 constexpr int64_t kIdsTogether = 48;
 
-int64_t rows_per_chunk(int64_t asked, int64_t n, int64_t n_ids, ptrdiff_t item) {
+int64_t rows_per_chunk(int64_t asked, int64_t n, int64_t n_ids, int64_t width, ptrdiff_t item) {
   if (asked == 0) {
-    const int64_t most = std::max(kChunkRows, kChunkBytes / std::max<int64_t>(1, n_ids * item));
+    // A row of a chunk has its logits, its share of a block of ids, and its hidden state in panels.
+    const int64_t most = std::max(kChunkRows, kChunkBytes / (std::max({n_ids, width, kBlockIds}) * item));
     const int64_t chunks = std::max<int64_t>(1, (n + most / 2) / most);
     asked = ceil_div(n, chunks);
   }
@@ -46,7 +47,7 @@ class LinearLoss {
   LinearLoss(const Rows& hidden, const Rows& weight, const Counted& counted, const LossOptions& options, const LinearGradients* gradients,
              bool entropy, bool argmax, int threads)
       : kernels_(table()), hidden_(hidden), weight_(weight), counted_(counted), gradients_(gradients), threads_(threads),
-        n_ids_(weight.n_rows), summary_(counted, options), setup_(options, n_ids_, entropy, argmax),
+        n_ids_(weight.n_rows), summary_(counted, options), counted_for_gradients_(counted.rows), setup_(options, n_ids_, entropy, argmax),
         blocks_(kernels_, setup_.spec(), n_ids_) {
     losses_.resize(counted.rows.size());
   }
@@ -58,8 +59,14 @@ class LinearLoss {
   void run(int64_t chunk_rows) {
     const auto n = static_cast<int64_t>(counted_.rows.size());
     if (!gradients_) return forward(0, n, {}, false);
+    if (summary_.no_gradient()) {  // as if no row counted, so that not even NaN gets anywhere
+      forward(0, n, {}, false);
+      counted_for_gradients_.clear();
+    }
+    const int64_t step = rows_per_chunk(chunk_rows, n, n_ids_, hidden_.width, sizeof(T));
+    if (!counted_for_gradients_.empty()) logits_.reserve(std::min(step, n) * logits_stride());  // what may fail, before anything is written
     start_gradients();
-    const int64_t step = rows_per_chunk(chunk_rows, n, n_ids_, sizeof(T));
+    if (counted_for_gradients_.empty()) return finish_gradients();
     for (int64_t first = 0; first < n; first += step) chunk(first, std::min(step, n - first));
     finish_gradients();
   }
@@ -80,18 +87,16 @@ class LinearLoss {
   // Rows that do not count become 0 (or stay), sums that outlive a chunk begin.
   void start_gradients() {
     kind_ = sizeof(T) == 8 ? ContractionKind::f64
-            : hidden_.dtype == DType::bfloat16 && weight_.dtype == DType::bfloat16 ? ContractionKind::bf16
-                                                                                   : ContractionKind::f32;
+            : hidden_.dtype == DType::bfloat16 && weight_.dtype == DType::bfloat16 && !filtered() ? ContractionKind::bf16
+                                                                                                   : ContractionKind::f32;
     if (wants_hidden()) {
-      over_ids_ = std::make_unique<OverIds<T>>(kernels_, weight_, kind_);
-      if (!gradients_->accumulate) GradientRows<T>(kernels_, gradients_->hidden).clear_except(counted_.rows);
+      if (!gradients_->accumulate) GradientRows<T>(kernels_, gradients_->hidden).clear_except(counted_for_gradients_, threads_);
     }
     if (wants_weight()) {
-      over_tokens_ = std::make_unique<OverTokens<T>>(kernels_, kind_, hidden_.width);
       const GradientRows<T> rows(kernels_, gradients_->weight);
       if (!rows.full_precision()) weight_sums_.reserve(n_ids_ * hidden_.width);
     }
-    if (wants_weight() && (gradients_->accumulate || counted_.rows.empty())) begin_weight();
+    if (wants_weight() && (gradients_->accumulate || counted_for_gradients_.empty())) begin_weight();
     if (wants_bias()) {
       T* sums = bias_sums_.reserve(n_ids_);
       std::fill(sums, sums + n_ids_, T(0));
@@ -103,25 +108,25 @@ class LinearLoss {
   // The weight's gradient before the first chunk, where that does not begin from 0 by itself.
   void begin_weight() {
     const GradientRows<T> rows(kernels_, gradients_->weight);
-    const int64_t width = hidden_.width;
-    Buffer<char> temporary;
-    const std::vector<T> zeros(static_cast<size_t>(width), T(0));
-    for (int64_t id = 0; id < n_ids_; ++id) {
-      if (!gradients_->accumulate) rows.store(id, 0, width, zeros.data(), temporary);
-      else if (!rows.full_precision()) rows.load(id, 0, width, weight_sums_.get() + id * width, temporary);
-    }
+    if (!gradients_->accumulate) return rows.clear_except({}, threads_);
+    if (rows.full_precision()) return;
+    rows.each(threads_, [&](int64_t id, Buffer<char>& temporary) {
+      rows.load(id, 0, rows.width(), weight_sums_.get() + id * rows.width(), temporary);
+    });
   }
 
   void finish_gradients() {
     Buffer<char> temporary;
     if (wants_bias()) GradientRows<T>(kernels_, gradients_->bias).store(0, 0, n_ids_, bias_sums_.get(), temporary);
     const GradientRows<T> rows(kernels_, gradients_->weight);
-    if (!wants_weight() || rows.full_precision() || counted_.rows.empty()) return;
-    for (int64_t id = 0; id < n_ids_; ++id) rows.store(id, 0, rows.width(), weight_sums_.get() + id * rows.width(), temporary);
+    if (!wants_weight() || rows.full_precision() || counted_for_gradients_.empty()) return;
+    rows.each(threads_, [&](int64_t id, Buffer<char>& mine) { rows.store(id, 0, rows.width(), weight_sums_.get() + id * rows.width(), mine); });
   }
 
+  int64_t logits_stride() const { return round_up(n_ids_, static_cast<int64_t>(kCacheLine / sizeof(T))); }
+
   void chunk(int64_t first, int64_t n) {
-    const int64_t stride = round_up(n_ids_, static_cast<int64_t>(kCacheLine / sizeof(T)));
+    const int64_t stride = logits_stride();
     T* logits = logits_.reserve(n * stride);
     forward(first, n, {logits, stride}, setup_.spec().adjust.softcap != 0);
     differentiate(first, n, logits, stride);
@@ -143,10 +148,8 @@ class LinearLoss {
     for (double mass : skipped) skipped_mass_ = std::max(skipped_mass_, mass);
   }
 
-  // Few coefficients are left, and lists can point to what they multiply.
-  bool by_lists(const Rows& rows) const {
-    return gradients_->filter_eps > 0 && kind_ != ContractionKind::bf16 && can_list<T>(rows);
-  }
+  // Most coefficients are 0.
+  bool filtered() const { return gradients_->filter_eps > 0; }
 
   // One block of coefficients as OverTokens wants it.
   void gather_block(const T* logits, int64_t stride, int64_t n, int64_t id, int64_t n_block, T* block) const {
@@ -185,31 +188,36 @@ class LinearLoss {
 
   void sum_over_tokens(int64_t first, int64_t n, const T* logits, int64_t stride) {
     const Rows hidden = chosen_rows(hidden_, counted_.rows, first, n);
-    const bool lists = wants_weight() && by_lists(hidden);
-    if (wants_weight() && !lists) over_tokens_->pack(hidden, 0, n, threads_);
     const GradientRows<T> rows(kernels_, gradients_->weight);
     const int64_t width = hidden_.width;
     const int threads = double(n) * double(n_ids_) * double(width) < kSerialWork ? 1 : threads_;
     const bool from_zero = first == 0 && !gradients_->accumulate;
+    OverTokens<T> over_tokens(kernels_, kind_, width);
+    ReturnedBuffer<T> widened;
+    std::vector<const T*> hidden_rows;
+    if (wants_weight() && !filtered()) over_tokens.pack(hidden, 0, n, threads_);
+    if (wants_weight() && filtered()) hidden_rows = in_place(hidden, widened);
     struct Scratch {
-      Buffer<T> block, rows;
+      ReturnedBuffer<T> block, rows;
       Buffer<char> temporary;
       ActiveTokens<T> active;
     };
     std::vector<Scratch> scratch(static_cast<size_t>(threads));
-    run_tasks(threads, ceil_div(n_ids_, kBlockIds), [&](int worker, int64_t task) {
+    // Whole blocks, or where these are few, whole groups of register tiles.
+    const int64_t ids_per_task = std::min(kBlockIds, round_up(ceil_div(n_ids_, 4 * threads), kIdsTogether));
+    run_tasks(threads, ceil_div(n_ids_, ids_per_task), [&](int worker, int64_t task) {
       Scratch& mine = scratch[static_cast<size_t>(worker)];
-      const int64_t id = task * kBlockIds, n_block = std::min(kBlockIds, n_ids_ - id);
+      const int64_t id = task * ids_per_task, n_block = std::min(ids_per_task, n_ids_ - id);
       T* block = mine.block.reserve(round_up(n, 2) * kBlockIds);
       gather_block(logits, stride, n, id, n_block, block);
       if (wants_bias()) add_to_bias(block, n, id, n_block);
       if (!wants_weight() || width == 0) return;
-      if (lists) mine.active.find(kernels_, block, n, n_block);
+      if (filtered()) mine.active.find(kernels_, block, n, n_block);
       // Ids [at, at + count) of the block.
       const auto add = [&](int64_t at, int64_t count, T* to, ptrdiff_t to_stride) {
         const ptrdiff_t item = kind_ == ContractionKind::bf16 ? 4 : sizeof(T);
-        if (!lists) return over_tokens_->run(reinterpret_cast<const char*>(block) + at * item, count, to, to_stride, from_zero);
-        for (int64_t j = 0; j < count; ++j) mine.active.add(kernels_, at + j, hidden, to + j * to_stride, from_zero);
+        if (!filtered()) return over_tokens.run(reinterpret_cast<const char*>(block) + at * item, count, to, to_stride, from_zero);
+        for (int64_t j = 0; j < count; ++j) mine.active.add(kernels_, at + j, hidden_rows.data(), width, to + j * to_stride, from_zero);
       };
       if (!rows.full_precision()) return add(0, n_block, weight_sums_.get() + id * width, width);
       if (rows.plain()) return add(0, n_block, rows.row(id), rows.row_stride());
@@ -225,12 +233,22 @@ class LinearLoss {
     });
   }
 
+  // Rows of T where they lie, or copies of all of them.
+  std::vector<const T*> in_place(const Rows& hidden, ReturnedBuffer<T>& widened) const {
+    const Reader<T> reader(kernels_, hidden);
+    Buffer<char> temporary;
+    T* copies = widened.reserve(hidden.n_rows * hidden.width);
+    std::vector<const T*> rows;
+    for (int64_t r = 0; r < hidden.n_rows; ++r) rows.push_back(reader.read(r, 0, hidden.width, copies + r * hidden.width, temporary));
+    return rows;
+  }
+
   void sum_over_ids(int64_t first, int64_t n, const T* logits, int64_t stride) {
     const GradientRows<T> rows(kernels_, gradients_->hidden);
     const int64_t width = hidden_.width;
     if (width == 0) return;
     std::vector<T*> out(static_cast<size_t>(n));
-    Buffer<T> sums;
+    ReturnedBuffer<T> sums;
     Buffer<char> temporary;
     if (!rows.direct()) sums.reserve(n * width);
     const auto row_of = [&](int64_t r) { return counted_.rows[static_cast<size_t>(first + r)]; };
@@ -239,8 +257,8 @@ class LinearLoss {
       if (!gradients_->accumulate) std::fill(to, to + width, T(0));
       else if (!rows.direct()) rows.load(row_of(r), 0, width, to, temporary);
     }
-    if (by_lists(weight_)) sum_active_ids(kernels_, logits, stride, n, weight_, out.data(), threads_);
-    else over_ids_->run({reinterpret_cast<const char*>(logits), stride * static_cast<ptrdiff_t>(sizeof(T))}, n, out.data(), threads_);
+    if (filtered()) sum_active_ids(kernels_, logits, stride, n, weight_, out.data(), threads_);
+    else OverIds<T>(kernels_, weight_, kind_).run({reinterpret_cast<const char*>(logits), stride * static_cast<ptrdiff_t>(sizeof(T))}, n, out.data(), threads_);
     if (rows.direct()) return;
     for (int64_t r = 0; r < n; ++r) rows.store(row_of(r), 0, width, out[static_cast<size_t>(r)], temporary);
   }
@@ -253,13 +271,12 @@ class LinearLoss {
   int threads_;
   int64_t n_ids_;
   LossSummary summary_;
+  std::vector<int64_t> counted_for_gradients_;
   LossSetup<T> setup_;
   LossBlocks<T> blocks_;
   double skipped_mass_ = 0;
   std::vector<RowLoss> losses_;
   ContractionKind kind_ = ContractionKind::f32;
-  std::unique_ptr<OverIds<T>> over_ids_;
-  std::unique_ptr<OverTokens<T>> over_tokens_;
   Buffer<T> logits_, weight_sums_, bias_sums_;
 };
 

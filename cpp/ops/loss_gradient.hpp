@@ -40,8 +40,8 @@ class LossGradient {
     GradientRow<T> g{};
     g.max = static_cast<T>(loss.max);
     g.inverse_temperature = blocks_.inverse_temperature();
-    g.factor = static_cast<T>((coefficients.cross_entropy * desired.total + coefficients.log_sum_exp) / (1 + loss.rest) * outer);
-    g.desired_factor = static_cast<T>(coefficients.cross_entropy * desired.elsewhere * outer);
+    g.factor = finite((coefficients.cross_entropy * desired.total + coefficients.log_sum_exp) / (1 + loss.rest) * outer);
+    g.desired_factor = finite(coefficients.cross_entropy * desired.elsewhere * outer);
     const T* weighted = g.desired_factor != T(0) ? desired.weighted : nullptr;
     const double at_special = special(loss, desired, coefficients) * outer;
     const double distance = distance_at(loss, desired);
@@ -78,6 +78,13 @@ class LossGradient {
   }
 
  private:
+  // A coefficient beyond the range of T stays a number, so that what underflowed to 0 stays 0 under it.
+  static T finite(double x) {
+    const double most = double(std::numeric_limits<T>::max());
+    if (x != x) return static_cast<T>(x);
+    return static_cast<T>(std::min(most, std::max(-most, x)));
+  }
+
   // p and 1 - p of the special class.
   double exp_at(const RowLoss& loss) const {
     const T logit = static_cast<T>(loss.target_logit);

@@ -36,6 +36,7 @@ class LossSetup {
     d.special_y = 1 - spec_.smoothing + d.elsewhere;
     d.special_weighted = spec_.weight_of(target) * d.special_y;
     d.total = (1 - spec_.smoothing) * spec_.weight_of(target) + d.elsewhere * class_total_;
+    if (n_ids_ == 1) d.total = d.special_weighted;  // and no rounding between them
     d.weighted = spec_.class_weight_t;
     return d;
   }

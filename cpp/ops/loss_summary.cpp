@@ -79,7 +79,7 @@ LossScalars LossSummary::write(const std::vector<RowLoss>& losses, const std::ve
     const double z_loss = counted_.token_weight[i] * z_loss_of(loss, options_.lse_square_scale);
     total.add(cross_entropy);
     z_total.add(z_loss);
-    hits += loss.argmax == best[i];
+    hits += best[i] >= 0 && loss.argmax == best[i];
     put<T>(out.per_token, place, cross_entropy + z_loss);
     put<T>(out.z_loss, place, z_loss);
     put<T>(out.logsumexp, place, loss.log_sum_exp);

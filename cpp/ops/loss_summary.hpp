@@ -17,6 +17,8 @@ class LossSummary {
  public:
   LossSummary(const Counted& counted, const LossOptions& options);
 
+  // The means divide by 0: every gradient is exactly 0.
+  bool no_gradient() const { return by_ == 0 && (z_by_ == 0 || options_.lse_square_scale == 0); }
   RowCoefficients coefficients(int64_t i, const RowLoss& loss) const;
   // Everything but the gradient; sums over rows in their order, in float64.
   template <class T>
