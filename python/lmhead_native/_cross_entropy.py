@@ -208,9 +208,10 @@ def cross_entropy_with_grad(
 
     Determinism: a row of the gradient has the same bits whatever the batch, threads, strides and instruction set.
 
-    NaN and inf: a row whose loss is NaN has a gradient of NaN, also where `grad_output` is 0; one whose loss is +inf a
-    finite one. Rows that are skipped have gradient exactly 0, and keep their bits where something is added. If the
-    weights of a mean sum to 0, so do all rows.
+    NaN and inf: rows that are skipped have gradient exactly 0, and keep their bits where something is added. If the
+    weights of a mean sum to 0, so do all rows, whatever stands in them (with a z-loss, whose divisor is another, if
+    both are 0). Otherwise a row whose loss is NaN has a gradient of NaN, also where `grad_output` is 0; one whose loss
+    is +inf a finite one.
 
     Source: that the gradient is ``p - y``, Bridle, "Probabilistic interpretation of feedforward classification network
     outputs", 1990.

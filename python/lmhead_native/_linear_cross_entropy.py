@@ -201,9 +201,10 @@ def linear_cross_entropy_with_grad(
     Determinism: the same bits for every number of threads, `chunk_rows`, strides and instruction set (bfloat16 with
     bfloat16: apart from subnormal numbers); a row of dhidden whatever the batch.
 
-    NaN and inf: NaN in a position that counts shows in its row of dhidden and all over dweight and dbias. Positions
-    that are skipped have dhidden exactly 0 (or unchanged bits where something is added) and reach neither dweight nor
-    dbias. If the weights of a mean sum to 0, all gradients are 0.
+    NaN and inf: positions that are skipped have dhidden exactly 0 (or unchanged bits where something is added) and
+    reach neither dweight nor dbias. If the weights of a mean sum to 0, this is so for all positions, whatever stands in
+    the operands (with a z-loss, whose divisor is another, if both are 0). Otherwise NaN in a position that counts shows
+    in its row of dhidden and all over dweight and dbias, also where `grad_output` is 0.
 
     With `filter_eps`, no class weights and no z-loss, row n of dhidden is off by at most ``skipped_mass * g *
     max |weight row|`` (Euclidean norms), where g is what multiplies the loss of n: grad_output times token weight over

@@ -179,8 +179,9 @@ def linear_cross_entropy_with_grad(
     both operands are.
 
     Positions that are skipped have dhidden exactly 0 (or unchanged bits where something is added) and reach neither
-    dweight nor dbias. If the weights sum to 0, all gradients are 0. NaN in a position that counts shows in its row of
-    dhidden and all over dweight and dbias.
+    dweight nor dbias. If the weights of a mean sum to 0, this is so for all positions, whatever stands in the operands
+    (with a z-loss, whose divisor is another, if both are 0). Otherwise NaN in a position that counts shows in its row
+    of dhidden and all over dweight and dbias, also where `grad_output` is 0.
 
     With `filter_eps`, no class weights and no z-loss, row n of dhidden is off by at most ``skipped_mass * g *
     max |weight row|`` (Euclidean norms), where g is what multiplies the loss of n: grad_output times token weight over
@@ -234,20 +235,20 @@ def linear_cross_entropy_with_grad(
     adds = loss_checks.check_gradients_out(slots, dtype, inputs, accumulate)
 
     with np.errstate(all="ignore"):
-        counted_nd = h.rows()[count.rows]
-        raw_nv = counted_nd @ w.values.T
+        raw_nv = h.rows()[count.rows] @ w.values.T
         rows = loss_of.final_rows(raw_nv, count, options)
         found = loss_of.summarise(rows, count, options, dtype)
         dhidden = dweight = dbias = None
         if names:
             gradient = loss_of.backward(raw_nv, rows, count, options, outer.values, threshold)
             found = found.with_skipped_mass(gradient.skipped_mass)
+            hidden_nd = h.rows()[gradient.rows]
             if "hidden" in names:
                 dhidden = loss_checks.deliver_rows(
-                    count.rows, gradient.raw_nv @ w.values, shape_h, dtype, dhidden_out, adds
+                    gradient.rows, gradient.raw_nv @ w.values, shape_h, dtype, dhidden_out, adds
                 )
             if "weight" in names:
-                dweight = loss_checks.deliver_gradient(gradient.raw_nv.T @ counted_nd, dtype, dweight_out, adds)
+                dweight = loss_checks.deliver_gradient(gradient.raw_nv.T @ hidden_nd, dtype, dweight_out, adds)
             if not no_bias:
                 dbias = loss_checks.deliver_gradient(gradient.raw_nv.sum(axis=0), dtype, dbias_out, adds)
     return found if options.stats else found.loss, dhidden, dweight, dbias
