@@ -148,7 +148,7 @@ def linear_cross_entropy_with_grad(
         As in `linear_cross_entropy`.
     chunk_rows : int, optional
         How many positions have their logits in memory at once, rounded up to an even number; by default about 256, or
-        more where 4 MiB hold more. No result depends on it.
+        more where V and D are so small that 4 MiB hold more. No result depends on it.
     filter_eps : float, optional
         Leave entries with ``|p - y| < filter_eps`` out of all gradients, where p is the softmax of the final logits
         and y the smoothed target, before any weight; 0 or above. None is exact.
@@ -194,9 +194,14 @@ def linear_cross_entropy_with_grad(
     and weight are both bfloat16, dz is rounded once to bfloat16, as PyTorch's autograd does: an error of at most
     ``2**-8 * sum |dz| |x|`` in each element. Whoever wants float32 there passes float32 hidden states.
 
-    Memory: ``chunk_rows * V`` numbers of 4 (8) bytes, the chunk's hidden states once more, V of them for dbias, about
-    half a MiB for each thread, the gradients themselves, and for a `dweight_out` of float16 or bfloat16 a float32 copy
-    of it. 6 N V D floating-point operations, 4 N V D for one of the two large gradients; nothing is computed twice.
+    Memory, beside the gradients themselves, in numbers of 4 (8) bytes: a chunk of ``chunk_rows * V`` logits; a few for
+    each block of 256 ids and row of the chunk; the chunk's hidden states, prepared, ``chunk_rows * D``, and as many
+    again for a `dhidden_out` that is strided or of half precision; for each thread 256 for each row of the chunk, which
+    is `chunk_rows` KiB (twice that), and about half a MiB; a few for each position; V for dbias and V for class weights;
+    for a `dweight_out` of float16 or bfloat16 ``V * D``. With `filter_eps`, for each thread, lists as large as its 256
+    for each row, and widened copies of a few hidden states or weight rows where these are not float32 (float64).
+
+    Operations: 6 N V D, or 4 N V D for one of the two large gradients; nothing is computed twice.
 
     Determinism: the same bits for every number of threads, `chunk_rows`, strides and instruction set (bfloat16 with
     bfloat16: apart from subnormal numbers); a row of dhidden whatever the batch.
