@@ -112,3 +112,24 @@ def test_with_a_divisor_a_row_of_nan_shows(of: ModuleType) -> None:
         assert np.isfinite(dhidden[1]).all()
         assert np.isnan(dweight).all()
         assert np.isnan(dbias).all()
+
+
+# ---- infinite operands beside a filter -----------------------------------------------------------------------------
+
+
+@each_table
+@every_dtype
+def test_what_the_filter_leaves_out_reaches_nothing(of: ModuleType, dtype: DType) -> None:
+    """A weight row whose logits are all -inf has probabilities of 0, which times -inf would be NaN."""
+    h = (np.arange(1, 13).reshape(3, 4) / 8).astype(dtype)
+    w = (np.arange(24).reshape(6, 4) % 5 / 4).astype(dtype)
+    w[2] = -INF
+    exact = of.linear_cross_entropy_with_grad(h, w, [0, 1, 5])
+    assert np.isnan(exact[1]).all()
+    found = of.linear_cross_entropy_with_grad(h, w, [0, 1, 5], filter_eps=1e-30, stats=True)
+    kept = np.arange(6) != 2
+    expected = of.linear_cross_entropy_with_grad(h, w[kept], [0, 1, 4], filter_eps=1e-30)
+    assert found[0].skipped_mass == 0
+    for mine, theirs in zip((found[1], found[2][kept]), expected[1:3], strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+    assert (found[2][2] == 0).all()
