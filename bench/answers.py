@@ -105,8 +105,7 @@ def check_cross_entropy_with_grad(logits_nv: Array, targets_n: Array, result: tu
     loss, dlogits = result
     check_cross_entropy(logits_nv, targets_n, loss)
     rows = spread(len(logits_nv), ROWS)
-    options = {"reduction": "sum"}
-    _, exact = reference.cross_entropy_with_grad(logits_nv[rows].astype(np.float64), targets_n[rows], **options)
+    _, exact = reference.cross_entropy_with_grad(logits_nv[rows].astype(np.float64), targets_n[rows], reduction="sum")
     exact = exact / len(logits_nv)
     assert_within(dlogits[rows], exact, LOSS_RELATIVE * np.abs(exact) + UNDERFLOW["float32"])
 

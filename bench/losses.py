@@ -5,6 +5,7 @@ Knows: how ours is called, the bytes and flops of a loss, what it is compared wi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -31,17 +32,30 @@ def targets_of(rows: int, vocabulary: int) -> Array:
     return np.random.default_rng(8).integers(0, vocabulary, rows)
 
 
+def mostly_ignored(targets_n: Array) -> Array:
+    """Return the targets with only every tenth left."""
+    return np.where(np.arange(len(targets_n)) % 10 == 0, targets_n, -100)
+
+
 def cross_entropy(setting: Setting, rows: int, vocabulary: int, *, with_grad: bool) -> Contest:
     """Set up the loss of given logits; with its gradient, which has an array made beforehand."""
     logits = logits_rows(setting, rows, vocabulary)
     targets = targets_of(*logits.shape)
     stage = Stage.of(setting, logits, results=with_grad)
+    threads = setting.threads if stage.roofs else 1
+    check: Callable[[Array, Array, Any], None]
+    sparse = []
     if with_grad:
         name, check = "cross_entropy_with_grad", answers.check_cross_entropy_with_grad
-        ours = [
-            partial(native.cross_entropy_with_grad, x, targets, dlogits_out=out, threads=setting.threads)
-            for x, out in zip(stage.data, stage.results, strict=True)
-        ]
+
+        def calls(ids: Array) -> list[Callable[[], Any]]:
+            return [
+                partial(native.cross_entropy_with_grad, x, ids, dlogits_out=out, threads=setting.threads)
+                for x, out in zip(stage.data, stage.results, strict=True)
+            ]
+
+        ours = calls(targets)
+        sparse = [Racer("90% ignored", in_turn(calls(mostly_ignored(targets))), threads)]
     else:
         name, check = "cross_entropy", answers.check_cross_entropy
         ours = [partial(native.cross_entropy, x, targets, threads=setting.threads) for x in stage.data]
@@ -49,7 +63,7 @@ def cross_entropy(setting: Setting, rows: int, vocabulary: int, *, with_grad: bo
     return Contest(
         title(name, logits),
         group(logits),
-        [Racer(OURS, in_turn(ours), setting.threads if stage.roofs else 1), *others(theirs)],
+        [Racer(OURS, in_turn(ours), threads), *others(theirs), *sparse],
         partial(check, logits, targets),
         stage.roofs,
     )
@@ -88,7 +102,7 @@ def linear_cross_entropy_with_grad(setting: Setting, shape: Shape, dtype: str, r
         dhidden_out=np.empty(hidden.shape, np.float32),
         threads=setting.threads,
     )
-    masked = np.where(np.arange(rows) % 10 == 0, targets, -100)
+    masked = mostly_ignored(targets)
     sparse = partial(native.linear_cross_entropy_with_grad, hidden, weight, masked, threads=setting.threads, **outs)
     theirs = peers.linear_losses(hidden, weight, targets, setting.peers, with_grad=True)
     return Contest(

@@ -17,7 +17,6 @@ import math
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +30,6 @@ GOAL = 1.0
 
 Array = NDArray[np.float32]
 Parameters = dict[str, Array]
-# The kernels if this version of the package has them, else the same function in plain NumPy.
-loss_and_gradients: Any = getattr(
-    native, "linear_cross_entropy_with_grad", native.reference.linear_cross_entropy_with_grad
-)
 
 
 def new_parameters(vocabulary: int, rng: np.random.Generator) -> Parameters:
@@ -66,7 +61,7 @@ def loss_with_gradients(
     hidden, inner, seen = body(p, context_nk)
     gradients = {name: np.zeros_like(value) for name, value in p.items()}
     # With accumulate=True the order does not matter: the head may add before or after the embedding does.
-    loss, dhidden, _, _ = loss_and_gradients(
+    loss, dhidden, _, _ = native.linear_cross_entropy_with_grad(
         hidden,
         p["embedding_vd"],
         next_n,
@@ -75,6 +70,7 @@ def loss_with_gradients(
         dbias_out=gradients["head_bias"],
         accumulate=True,
     )
+    assert dhidden is not None
     gradients["outer"] = inner.T @ dhidden
     dsum = (dhidden @ p["outer"].T) * (1 - inner**2)
     gradients["inner"], gradients["inner_bias"] = seen.T @ dsum, dsum.sum(axis=0)

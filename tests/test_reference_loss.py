@@ -2,7 +2,7 @@
 
 Knows the promises about values and gradients: each option, what is skipped, what is not finite, large offsets, tiny
 rests. Shift, accumulation, statistics and the filter are in test_reference_loss_options.py, finite differences and
-PyTorch in test_reference_loss_gradients.py, what is accepted and refused in test_reference_loss_intake.py.
+PyTorch in test_reference_loss_gradients.py, what is accepted and refused in test_loss_intake.py.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 import lmhead_native as native
+import oracle
+from layouts import dlpack
 from lmhead_native import reference
 
 B, T, D, V = 2, 3, 4, 6
@@ -102,6 +104,22 @@ def test_gradients_in_float32_are_compared_with_differences_in_float64() -> None
     hidden, weight, targets, options = a_case(("bias", "label_smoothing"), "sum")
     found = native.check_gradients(hidden.astype(np.float32), weight.astype(np.float32), targets, **options)
     assert 1e-9 < max(found.values()) < 1e-4
+
+
+@pytest.mark.parametrize("dtype", oracle.FLOATS, ids=str)
+def test_probabilities_of_every_dtype_are_compared_in_float64(dtype: np.dtype[Any]) -> None:
+    """Also a list of them, which is rounded to the dtype of the logits."""
+    hidden, weight, _, options = a_case(("bias", "label_smoothing"), "sum")
+    logits = (hidden @ weight.T).astype(dtype)
+    soft = np.random.default_rng(1).random((B, T, V))
+    targets: list[Any] = [soft.astype(dtype), soft.tolist(), dlpack(soft.astype(dtype))]
+    if dtype != np.float64:
+        targets += [soft.astype(other) for other in oracle.NARROW]
+    for given in targets:
+        for function in (native.cross_entropy_with_grad, reference.cross_entropy_with_grad):
+            found = native.check_gradients(logits, given, function=function, **options)
+            # Results are float32, of entries down to 1e-4 of their terms.
+            assert found["logits"] < (TOLERANCE if dtype == np.float64 else 1e-3)
 
 
 @pytest.mark.parametrize(

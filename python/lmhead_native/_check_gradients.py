@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from ._reference_checks import Operand
 
 # Keeps the quotient of two gradients of nothing at 0.
 FLOOR = 1e-12
@@ -62,8 +65,9 @@ def check_gradients(
     about ``h**4 / 30`` times the fifth derivative and 1e-13 times the loss. An entry whose gradient is smaller than
     that, such as of a token with a probability of 1e-10, shows a large relative difference and nothing else.
 
-    Only the checked function sees the operands' dtype: the losses that are compared are float64 ones of the same
-    values, and without `filter_eps`. The random state of NumPy is not touched. A loss of +inf or NaN gives NaN.
+    Only the checked function sees the dtype of the operands, and of targets that are probabilities: the losses that are
+    compared are float64 ones of the same values, and without `filter_eps`. The random state of NumPy is not touched. A
+    loss of +inf or NaN gives NaN.
 
     Examples
     --------
@@ -100,11 +104,12 @@ def check_gradients(
     outer = options.get("grad_output")
     weight = 1.0 if outer is None else np.asarray(outer, dtype=np.float64)
     gradients = checked(*operands, **options)[1:]
+    wide_targets = targets if fused else _wide_probabilities(targets, read[0])
 
     def objective() -> float:
         """Return the loss of `values` as they are now."""
         moved = forward | dict(zip(names[2:], values[2:], strict=True))
-        return float((loss(*values[:2], targets, **moved) * weight).sum())
+        return float((loss(*values[:2], wide_targets, **moved) * weight).sum())
 
     rng = np.random.default_rng(seed)
     found = {}
@@ -118,6 +123,18 @@ def check_gradients(
             error = np.abs(analytic - numeric) / (np.maximum(np.abs(analytic), np.abs(numeric)) + FLOOR)
         found[name] = float(error.max(initial=0.0))
     return found
+
+
+def _wide_probabilities(targets: Any, logits: Operand) -> Any:
+    """Return targets of the logits' shape as the float64 numbers that a loss takes them for; ids as they are."""
+    from . import _reference_checks as checks
+
+    given = checks.read("targets", targets)
+    is_floating = given.dtype == "bfloat16" or given.array.dtype.kind == "f"
+    if not is_floating or given.array.shape != logits.memory.shape:
+        return targets
+    values = checks.widen(given)
+    return checks.round_to(values, logits.dtype) if given.is_sequence else values
 
 
 def _differences(

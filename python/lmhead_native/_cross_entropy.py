@@ -103,7 +103,8 @@ def cross_entropy(
     loss of a position is ``(max - z[target]) / T + log1p(rest)``: never negative, log 2 for two equal logits at 1e8,
     8.8e-27 for a gap of 60. Sums over positions, and their weights, are float64, and rounded once.
 
-    Memory: the result, a few numbers for each position, and for each thread at most two rows of V.
+    Memory: the result, a few numbers for each position, for each thread at most two rows of V, and V numbers with
+    class weights.
 
     Determinism: what a position gives has the same bits whatever the batch, threads, strides and instruction set, and
     the loss whatever the threads, strides and instruction set: it is the sum in the order of the positions. Deleting
@@ -204,13 +205,15 @@ def cross_entropy_with_grad(
     terms (``-rest / (1 + rest)`` at the maximum), so that it is not 0 where p rounds to 1. Then come temperature,
     scale and the slope of the cap. `logits` is not written, unless it is `dlogits_out`.
 
-    Memory: as `cross_entropy`, and the gradient.
+    Memory: the gradient, a few numbers for each position, for each thread at most four rows of V, and V numbers with
+    class weights.
 
     Determinism: a row of the gradient has the same bits whatever the batch, threads, strides and instruction set.
 
-    NaN and inf: a row whose loss is NaN has a gradient of NaN, also where `grad_output` is 0; one whose loss is +inf a
-    finite one. Rows that are skipped have gradient exactly 0, and keep their bits where something is added. If the
-    weights of a mean sum to 0, so do all rows.
+    NaN and inf: rows that are skipped have gradient exactly 0, and keep their bits where something is added. If the
+    weights of a mean sum to 0, so do all rows, whatever stands in them (with a z-loss, whose divisor is another, if
+    both are 0). Otherwise a row whose loss is NaN has a gradient of NaN, also where `grad_output` is 0; one whose loss
+    is +inf a finite one.
 
     Source: that the gradient is ``p - y``, Bridle, "Probabilistic interpretation of feedforward classification network
     outputs", 1990.

@@ -192,8 +192,10 @@ def cross_entropy_with_grad(
     (``-rest / (1 + rest)`` at the maximum), so that it is not 0 where p rounds to 1. Then come temperature, scale and
     the slope of the cap.
 
-    Rows that are skipped have gradient exactly 0, and keep their bits where something is added. If the weights sum to
-    0, so do all rows. A row whose loss is NaN has a gradient of NaN; one whose loss is +inf a finite one.
+    Rows that are skipped have gradient exactly 0, and keep their bits where something is added. If the weights of a
+    mean sum to 0, so do all rows, whatever stands in them (with a z-loss, whose divisor is another, if both are 0).
+    Otherwise a row whose loss is NaN has a gradient of NaN, also where `grad_output` is 0; one whose loss is +inf a
+    finite one.
 
     Memory: as `cross_entropy`.
     """
@@ -233,6 +235,6 @@ def cross_entropy_with_grad(
         raw = x.rows()[count.rows]
         rows = loss_of.final_rows(raw, count, options)
         found = loss_of.summarise(rows, count, options, dtype)
-        gradient = loss_of.backward(raw, rows, count, options, outer.values).raw_nv
-    dlogits = loss_checks.deliver_rows(count.rows, gradient, shape, dtype, dlogits_out, adds)
+        gradient = loss_of.backward(raw, rows, count, options, outer.values)
+    dlogits = loss_checks.deliver_rows(gradient.rows, gradient.raw_nv, shape, dtype, dlogits_out, adds)
     return found if options.stats else found.loss, dlogits

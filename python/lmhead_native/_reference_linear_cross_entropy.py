@@ -20,6 +20,8 @@ from ._reference_targets import counted
 
 __all__ = ["linear_cross_entropy", "linear_cross_entropy_with_grad"]
 
+Array = NDArray[np.float64]
+
 
 def linear_cross_entropy(
     hidden: ArrayLike,
@@ -143,7 +145,7 @@ def linear_cross_entropy_with_grad(
         As in `linear_cross_entropy`.
     filter_eps : float, optional
         Leave entries with ``|p - y| < filter_eps`` out of all gradients, where p is the softmax of the final logits
-        and y the smoothed target, before any weight; 0 or above. None is exact.
+        and y the smoothed target, before any weight; 0 or above. None and 0 are exact.
     grad_output : array_like, of the loss's shape, optional
         Multiplies the gradients: of shape () for "mean" and "sum", one number a position for "none". Any real dtype.
     wrt : collection of str, default ("hidden", "weight", "bias")
@@ -179,12 +181,19 @@ def linear_cross_entropy_with_grad(
     both operands are.
 
     Positions that are skipped have dhidden exactly 0 (or unchanged bits where something is added) and reach neither
-    dweight nor dbias. If the weights sum to 0, all gradients are 0. NaN in a position that counts shows in its row of
-    dhidden and all over dweight and dbias.
+    dweight nor dbias. If the weights of a mean sum to 0, this is so for all positions, whatever stands in the operands
+    (with a z-loss, whose divisor is another, if both are 0). Otherwise NaN in a position that counts shows in its row
+    of dhidden and all over dweight and dbias, also where `grad_output` is 0.
 
-    With `filter_eps`, no class weights and no z-loss, row n of dhidden is off by at most ``skipped_mass * g *
-    max |weight row|`` (Euclidean norms), where g is what multiplies the loss of n: grad_output times token weight over
-    divisor, times ``|scale| / temperature``.
+    Entries that `filter_eps` leaves out reach nothing, not even by way of an infinite operand.
+
+    What `filter_eps` changes, with m the `skipped_mass`, Euclidean norms, and g of a position what multiplies its loss:
+    ``|grad_output * token weight / divisor * scale / temperature|``. A row of dhidden is off by at most ``m * g *
+    max |weight row|``, a row of dweight by ``filter_eps * sum g |hidden row|``, dweight as a whole by ``m * sum g
+    |hidden row|``. With class weights, m and `filter_eps` are to be multiplied here by their largest magnitude, and
+    with label smoothing as well, to be increased by ``2 * label_smoothing * (largest - smallest class weight)``. A
+    z-loss adds ``2 * lse_square_scale * |logsumexp|`` to both, with its own divisor in g: where p of the target is so
+    close to 1 that the target is left out, nearly all of its gradient goes with it.
 
     Memory: several float64 arrays of N x V, and copies of all operands and gradients.
 
@@ -234,20 +243,33 @@ def linear_cross_entropy_with_grad(
     adds = loss_checks.check_gradients_out(slots, dtype, inputs, accumulate)
 
     with np.errstate(all="ignore"):
-        counted_nd = h.rows()[count.rows]
-        raw_nv = counted_nd @ w.values.T
+        raw_nv = h.rows()[count.rows] @ w.values.T
         rows = loss_of.final_rows(raw_nv, count, options)
         found = loss_of.summarise(rows, count, options, dtype)
         dhidden = dweight = dbias = None
         if names:
             gradient = loss_of.backward(raw_nv, rows, count, options, outer.values, threshold)
             found = found.with_skipped_mass(gradient.skipped_mass)
+            hidden_nd = h.rows()[gradient.rows]
             if "hidden" in names:
                 dhidden = loss_checks.deliver_rows(
-                    count.rows, gradient.raw_nv @ w.values, shape_h, dtype, dhidden_out, adds
+                    gradient.rows, _product(gradient.raw_nv, w.values, threshold), shape_h, dtype, dhidden_out, adds
                 )
             if "weight" in names:
-                dweight = loss_checks.deliver_gradient(gradient.raw_nv.T @ counted_nd, dtype, dweight_out, adds)
+                dweight = loss_checks.deliver_gradient(
+                    _product(gradient.raw_nv.T, hidden_nd, threshold), dtype, dweight_out, adds
+                )
             if not no_bias:
                 dbias = loss_checks.deliver_gradient(gradient.raw_nv.sum(axis=0), dtype, dbias_out, adds)
     return found if options.stats else found.loss, dhidden, dweight, dbias
+
+
+def _product(coefficients: Array, rows: Array, filter_eps: float | None) -> Array:
+    """Return ``coefficients @ rows``; behind a filter without the terms that are 0, as 0 * inf would be NaN."""
+    if not filter_eps:
+        return coefficients @ rows
+    sums = np.empty((len(coefficients), rows.shape[1]))
+    for each, into in zip(coefficients, sums, strict=True):
+        left = each != 0
+        into[:] = each[left] @ rows[left]
+    return sums

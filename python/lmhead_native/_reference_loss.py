@@ -148,8 +148,12 @@ def _placed(values: NDArray[Any], counted: Counted, elsewhere: float, dtype: np.
 
 
 class Gradient(NamedTuple):
-    """The gradient with respect to raw logits, (n, V), and the largest sum of |p - y| of a row that was left out."""
+    """The gradient with respect to raw logits, (n, V), and the largest sum of |p - y| of a row that was left out.
 
+    ``rows`` are the flat indices of its rows among those of hidden or logits: all that count, or none of them.
+    """
+
+    rows: NDArray[np.int64]
     raw_nv: Array
     skipped_mass: float
 
@@ -162,15 +166,21 @@ def backward(
     grad_output: Array,
     filter_eps: float | None = None,
 ) -> Gradient:
-    """Differentiate the loss times `grad_output`, one number for each counted row."""
+    """Differentiate the loss times `grad_output`, one number for each counted row.
+
+    Where neither the cross entropy nor the z-loss has a divisor, nothing of any row reaches the gradient.
+    """
     weight = (grad_output * counted.token_weight)[:, None]
     by, z_by = _divisors(counted, options)
+    has_z_loss = z_by != 0 and options.lse_square_scale != 0
+    if by == 0 and not has_z_loss:
+        return Gradient(counted.rows[:0], raw_nv[:0], 0.0)
     gradient = np.zeros(raw_nv.shape)
     if by != 0:
         # C p - y for C = sum of y, as (C - y) p - y (1 - p): for a single class the first term is exactly 0.
         others = rows.class_y.sum(axis=-1, keepdims=True) - rows.class_y
         gradient += weight / by * (others * rows.p - rows.class_y * rows.not_p)
-    if z_by != 0 and options.lse_square_scale != 0:
+    if has_z_loss:
         slope = 2 * options.lse_square_scale * rows.logsumexp[:, None]
         gradient += weight / z_by * (slope * rows.p)
     skipped = 0.0
@@ -182,4 +192,4 @@ def backward(
     gradient = adjust_backward(
         gradient / options.temperature, raw_nv, _values(options.bias), options.softcap, options.scale
     )
-    return Gradient(gradient, skipped)
+    return Gradient(counted.rows, gradient, skipped)

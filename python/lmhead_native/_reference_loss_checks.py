@@ -194,7 +194,8 @@ def deliver_gradient(
         return checks.deliver(gradient, dtype, None)
     with np.errstate(all="ignore"):
         if accumulate:
-            gradient = out.astype(np.float64) + gradient
+            before = out.astype(np.float64)
+            gradient = np.where(gradient == 0, before, before + gradient)  # nothing changes nothing, not even a -0.0
         out[...] = checks.round_to(gradient, out.dtype.name)
     return out
 
@@ -208,7 +209,6 @@ def deliver_rows(
     accumulate: bool,
 ) -> NDArray[Any]:
     """As `deliver_gradient`, given some rows only: the others are 0, and keep their bits where something is added."""
-    # -0.0 is what changes nothing when added, not even a -0.0.
-    whole = np.full((math.prod(shape[:-1]), shape[-1]), -0.0 if accumulate and out is not None else 0.0)
+    whole = np.zeros((math.prod(shape[:-1]), shape[-1]))
     whole[rows] = gradient
     return deliver_gradient(whole.reshape(shape), dtype, out, accumulate)
