@@ -17,6 +17,8 @@ namespace {
 constexpr int64_t kChunkRows = 256;
 // Where that many logits are few, a chunk takes more: up to so many bytes.
 constexpr int64_t kChunkBytes = 4 * 1024 * 1024;
+// Multiplications of one of the three products below which a step has no time for the half dozen parallel regions it would take.
+constexpr double kSerialStep = 1 << 20;
 // Logits below which one thread has differentiated them before a second has woken.
 constexpr double kSerialElements = 1 << 14;
 // Ids whose rows of a gradient are brought together where the caller's array cannot take them as they come.
@@ -50,6 +52,7 @@ class LinearLoss {
         n_ids_(weight.n_rows), summary_(counted, options), counted_for_gradients_(counted.rows), setup_(options, n_ids_, entropy, argmax),
         blocks_(kernels_, setup_.spec(), n_ids_) {
     losses_.resize(counted.rows.size());
+    if (double(counted.rows.size()) * double(n_ids_) * double(hidden.width) < kSerialStep) threads_ = 1;
   }
 
   std::vector<RowLoss>& losses() { return losses_; }

@@ -36,7 +36,7 @@ class LossGradient {
       return 0;
     }
     const bool capped = spec.adjust.softcap != 0;
-    const double outer = (capped ? 1 : spec.adjust.scale) / spec.temperature;
+    const double outer = (capped ? 1 : spec.adjust.scale) * std::min(1 / spec.temperature, std::numeric_limits<double>::max());
     GradientRow<T> g{};
     g.max = static_cast<T>(loss.max);
     g.inverse_temperature = blocks_.inverse_temperature();
