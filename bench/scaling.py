@@ -7,6 +7,7 @@ for a time that is linear. Knows: this one question. Refuses to know: contests, 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -23,7 +24,7 @@ SMALLEST = {"N": 256, "V": 8192, "D": 256}
 DOUBLINGS, ROUNDS = 4, 7
 
 
-def step(size: dict[str, int]) -> partial[object]:
+def step(size: dict[str, int]) -> Callable[[], object]:
     """Return one call, its gradients into arrays made beforehand."""
     hidden, weight = normal((size["N"], size["D"]), "f32", seed=1), normal((size["V"], size["D"]), "f32", seed=2)
     targets = np.random.default_rng(3).integers(0, size["V"], size["N"])
