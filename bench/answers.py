@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import lmhead_native as native
+from lmhead_native import reference
 from oracle import (
     SECOND_ORDER,
     UNDERFLOW,
@@ -32,6 +33,9 @@ Array = NDArray[Any]
 # So many rows and ids of a large result are compared: the first and last ones and others in between. The float64 oracle
 # of 4 x 512 logits of width 4096 takes 10 ms.
 ROWS, IDS = 4, 512
+# Of a loss and of its slope: exponentials of 1.2 ulp, their sum in 16 lanes of 16, a few roundings. In units of 2^-24.
+LOSS_RELATIVE = 40 * 2.0**-24
+BF16_HALF_ULP = 2.0**-8
 
 
 def spread(count: int, wanted: int) -> Array:
@@ -87,3 +91,64 @@ def check_norm(op: str, x_nd: Array, gain_d: Array, result: Array) -> None:
     else:
         exact, bound = rms_norm_exact(x_nd[rows], gain_d), rms_norm_bound(x_nd[rows], gain_d)
     assert_within(result[rows], exact, bound)
+
+
+def check_cross_entropy(logits_nv: Array, targets_n: Array, loss: Any) -> None:
+    """Assert the mean loss: exponentials of 2 ulp, sums of 256 in 16 lanes, the maximum and the target exact."""
+    exact = reference.cross_entropy(logits_nv.astype(np.float64), targets_n)
+    assert loss.dtype == np.float32
+    assert_within(loss, exact, LOSS_RELATIVE * (1 + abs(exact)))
+
+
+def check_cross_entropy_with_grad(logits_nv: Array, targets_n: Array, result: tuple[Any, Array]) -> None:
+    """Assert the mean loss and the gradient of some rows."""
+    loss, dlogits = result
+    check_cross_entropy(logits_nv, targets_n, loss)
+    rows = spread(len(logits_nv), ROWS)
+    _, exact = reference.cross_entropy_with_grad(logits_nv[rows].astype(np.float64), targets_n[rows], reduction="sum")
+    exact = exact / len(logits_nv)
+    assert_within(dlogits[rows], exact, LOSS_RELATIVE * np.abs(exact) + UNDERFLOW["float32"])
+
+
+def check_linear_cross_entropy(hidden_nd: Array, weight_vd: Array, targets_n: Array, loss: Any) -> None:
+    """Assert the loss of the head: bit for bit that of its logits, which are checked, and those against float64."""
+    rows = spread(len(hidden_nd), ROWS)
+    logits = native.logits(hidden_nd[rows], weight_vd)
+    check_logits(hidden_nd[rows], weight_vd, logits)
+    check_cross_entropy(logits, targets_n[rows], native.cross_entropy(logits, targets_n[rows]))
+    each = native.linear_cross_entropy(hidden_nd, weight_vd, targets_n, reduction="none")
+    assert_same_bits(each[rows], native.cross_entropy(logits, targets_n[rows], reduction="none"))
+    assert_within(loss, each.astype(np.float64).mean(), LOSS_RELATIVE * np.abs(each).max())
+
+
+def check_linear_cross_entropy_with_grad(
+    hidden_nd: Array, weight_vd: Array, targets_n: Array, result: tuple[Any, Array, Array, None]
+) -> None:
+    """Assert the loss, and some rows of both gradients from logits that are themselves checked."""
+    loss, dhidden, dweight, dbias = result
+    assert dbias is None
+    check_linear_cross_entropy(hidden_nd, weight_vd, targets_n, loss)
+    both_bf16 = hidden_nd.dtype == weight_vd.dtype and weight_vd.dtype.name == "bfloat16"
+    rounding = BF16_HALF_ULP if both_bf16 else 0.0  # p - y goes into the products as bfloat16
+    rows = spread(len(hidden_nd), ROWS)
+    hidden = widen(hidden_nd)
+    _, slope = reference.cross_entropy_with_grad(
+        native.logits(hidden_nd[rows], weight_vd).astype(np.float64), targets_n[rows], reduction="sum"
+    )
+    slope = slope / len(hidden_nd)
+    weight = widen(weight_vd)
+    bound = (rounding + LOSS_RELATIVE + gamma(len(weight))) * (np.abs(slope) @ np.abs(weight))
+    assert_within(dhidden[rows], slope @ weight, bound)
+    del weight
+    # Columns of the gradient of all logits, from the log-sum-exp of every row.
+    ids = np.union1d(spread(len(weight_vd), ROWS), targets_n[rows])
+    each = native.linear_cross_entropy(hidden_nd, weight_vd, targets_n, stats=True, reduction="none")
+    columns = native.logits(hidden_nd, np.ascontiguousarray(weight_vd[ids])).astype(np.float64)
+    slopes = np.exp(columns - each.logsumexp.astype(np.float64)[:, None]) - (targets_n[:, None] == ids)
+    slopes /= len(hidden_nd)
+    # A log-sum-exp in float32 is off by half an ulp, which is what p is off by, relatively.
+    off = LOSS_RELATIVE * (1 + np.abs(each.logsumexp).max())
+    bound = (rounding + off + gamma(len(hidden_nd))) * (np.abs(slopes).T @ np.abs(hidden)) + off / len(hidden_nd) * (
+        (targets_n[:, None] == ids).T @ np.abs(hidden)
+    )
+    assert_within(dweight[ids], slopes.T @ hidden, bound)

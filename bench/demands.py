@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-from bench import calls, projection, rows
+from bench import calls, losses, projection, rows
 from bench.contest import Contest, Outcome, UnavailableError
 from bench.peers import PEERS, TITLES
 from bench.roofs import Limit
@@ -21,8 +21,10 @@ Relation = Literal[">=", ">", "<="]
 
 Build = Callable[[Setting], Contest]
 
-LLAMA, GPT2 = "llama3-8b", "gpt2"
+LLAMA, GPT2, QWEN = "llama3-8b", "gpt2", "qwen2.5-0.5b"
 SHAPES = (GPT2, LLAMA)
+# Tokens of a training step on each head.
+TOKENS = {GPT2: 1024, QWEN: 512, LLAMA: 256}
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,19 @@ def slower(other: str, what: str, bar: float | None) -> Demand:
     return Demand(f"per-{other.strip('()').replace(', ', '')}", what, lambda o: o.times_other(other), "x", "<=", bar)
 
 
+def shorter(other: str, what: str, bar: float) -> Demand:
+    """Demand that another call of ours takes at most so many times as long as ours."""
+    return Demand(other.replace(" ", "-"), what, lambda outcome: outcome.times_ours(other), "x", "<=", bar)
+
+
+def best_of_torch(outcome: Outcome) -> float:
+    """Return how many times as long as ours the faster of PyTorch's two ways took."""
+    present = [name for name in outcome.others if name.startswith("torch")]
+    if not present:
+        raise UnavailableError("torch did not take part")
+    return min(outcome.times_ours(name) for name in present)
+
+
 def best_of_peers(outcome: Outcome) -> float:
     """Return how many times as long as ours the fastest peer took."""
     present = [name for name in outcome.others if name in PEERS]
@@ -117,11 +132,15 @@ def cases() -> Iterator[Case]:
     """Yield every case; those that share a head are neighbours, so that no two large heads are in memory."""
     yield from calls_cases()
     yield from row_cases()
+    yield from loss_cases()
     yield from table_cases()
     for name in SHAPES:
         for dtype in ("f32", "bf16"):
             yield from projection_cases(name, dtype)
             yield from top_k_cases(name, dtype)
+            yield from fused_loss_cases(name, dtype)
+    for dtype in ("f32", "bf16"):
+        yield from fused_loss_cases(QWEN, dtype)
 
 
 def projection_cases(name: str, dtype: str) -> Iterator[Case]:
@@ -173,6 +192,38 @@ def row_cases() -> Iterator[Case]:
             build = partial(rows.row_operation, op=op, rows=n, vocabulary=vocabulary)
             section = "softmax, log_softmax and logsumexp with out="
             yield Case(f"{op}/{n}x{vocabulary}", section, build, (torch, share("bandwidth", 0.85)))
+
+
+def loss_cases() -> Iterator[Case]:
+    """Yield the cross entropy of given logits, alone and with its gradient."""
+    for n, vocabulary in ((64, 128256), (512, 50257)):
+        for with_grad, bar in ((False, 4.0), (True, 2.0)):
+            build = partial(losses.cross_entropy, rows=n, vocabulary=vocabulary, with_grad=with_grad)
+            demands = (faster("torch", bar), *(() if with_grad else (share("bandwidth", 0.85),)))
+            name = "cross_entropy_with_grad" if with_grad else "cross_entropy"
+            yield Case(f"{name}/{n}x{vocabulary}", "cross_entropy of given logits", build, demands)
+
+
+def fused_loss_cases(name: str, dtype: str) -> Iterator[Case]:
+    """Yield the fused loss beside the projection and PyTorch, alone and with gradients."""
+    rows_, section = TOKENS[name], "linear_cross_entropy"
+    demands = [slower("logits", "times the time of logits", 1.10)]
+    if dtype == "f32":
+        demands.append(Demand("best", "times the speed of the best peer", best_of_torch, "x", ">=", 1.5))
+    build = on_head(name, losses.linear_cross_entropy, dtype, rows_)
+    yield Case(f"linear_cross_entropy/{dtype}/{name}/n{rows_}", section, build, tuple(demands))
+    bar, peak = (1.4, 0.82) if dtype == "f32" else (1.15, 0.76)
+    yield Case(
+        f"linear_cross_entropy_with_grad/{dtype}/{name}/n{rows_}",
+        section,
+        on_head(name, losses.linear_cross_entropy_with_grad, dtype, rows_),
+        (
+            Demand("best", "times the speed of the best peer", best_of_torch, "x", ">=", bar),
+            share("peak", peak),
+            shorter("frozen head", "without the weight's gradient, of the full time", 0.72),
+            shorter("90% ignored", "of the full time with 90% of the targets ignored", 0.15),
+        ),
+    )
 
 
 def calls_cases() -> Iterator[Case]:

@@ -128,6 +128,52 @@ def norms(op: str, x_nd: Array, gain_d: Array, names: Sequence[str]) -> dict[str
     return calls
 
 
+def losses(logits_nv: Array, targets_n: Array, names: Sequence[str], *, with_grad: bool) -> dict[str, Call]:
+    """Return the calls for the mean cross entropy of logits, and for its gradient."""
+    if "torch" not in names:
+        return {}
+    torch = module("torch")
+    logits, targets = users.as_tensor(logits_nv), users.as_tensor(targets_n)
+    loss = torch.nn.functional.cross_entropy
+    if not with_grad:
+        return {"torch": partial(loss, logits, targets)}
+    logits = logits.detach().requires_grad_()
+
+    def forward_and_backward() -> None:
+        logits.grad = None
+        loss(logits, targets).backward()
+
+    return {"torch": forward_and_backward}
+
+
+def linear_losses(
+    hidden_nd: Array, weight_vd: Array, targets_n: Array, names: Sequence[str], *, with_grad: bool
+) -> dict[str, Call]:
+    """Return the calls for the mean cross entropy of a head: PyTorch's two functions in a row, and its fused one."""
+    if "torch" not in names:
+        return {}
+    torch = module("torch")
+    functional = torch.nn.functional
+    targets = users.as_tensor(targets_n)
+    # Views of NumPy's memory, which has huge pages; the gradients are PyTorch's own.
+    hidden, weight = (users.as_tensor(x).detach().requires_grad_(with_grad) for x in (hidden_nd, weight_vd))
+
+    def step(loss: Callable[[], Any]) -> None:
+        hidden.grad = weight.grad = None
+        if with_grad:
+            loss().backward()
+        else:
+            loss()
+
+    def eager() -> Any:
+        return functional.cross_entropy(functional.linear(hidden, weight), targets)
+
+    calls: dict[str, Call] = {"torch": partial(step, eager)}
+    if hasattr(functional, "linear_cross_entropy"):
+        calls["torch fused"] = partial(step, partial(functional.linear_cross_entropy, hidden, weight, targets))
+    return calls
+
+
 def numpy_layer_norm(x_nd: Array, gain_d: Array) -> Array:
     """Compute a layer norm as a NumPy user writes it."""
     centred = x_nd - x_nd.mean(axis=-1, keepdims=True)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 import lmhead_native as native
 import oracle
-from calls import OPERANDS, VECTORS, arguments, call, results
+from calls import OPERANDS, VECTORS, arguments, call, results, row_results, with_rows
 from layouts import dlpack, layouts
 from oracle import BFLOAT16, FLOATS, NARROW, assert_same_bits
 
@@ -236,7 +236,7 @@ def test_dtype_table(dtype: np.dtype[Any], weight_dtype: np.dtype[Any], each_isa
 
 
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
-@pytest.mark.parametrize("name", [name for name in OPERANDS if not name.startswith("logits")])
+@pytest.mark.parametrize("name", [name for name in OPERANDS if "weight" not in OPERANDS[name]])
 def test_rows_are_widened_exactly(name: str, dtype: np.dtype[Any]) -> None:
     given = arguments(name, dtype)
     operand = OPERANDS[name][0]
@@ -339,8 +339,9 @@ def test_leading_dimensions_are_free(name: str, leading: tuple[int, ...]) -> Non
     operand = OPERANDS[name][0]
     width = plain[operand].shape[-1]
     values = np.random.default_rng(7).standard_normal((*leading, width)).astype(np.float32)
-    answer = results(call(name, plain | {operand: values}))
-    flat = results(call(name, plain | {operand: values.reshape(-1, width)}))
+    given = with_rows(name, plain, values)
+    answer = row_results(name, call(name, given))
+    flat = row_results(name, call(name, with_rows(name, given, values.reshape(-1, width))))
     for actual, expected in zip(answer, flat, strict=True):
         assert actual.shape == (*leading, *expected.shape[1:])
         assert_same_bits(actual.reshape(expected.shape), expected)
@@ -354,4 +355,4 @@ def test_leading_strides_that_are_no_single_stride(name: str) -> None:
     base = np.random.default_rng(8).standard_normal((4, 3, 5, width)).astype(np.float32)
     one_row = np.broadcast_to(base[0, 0, 0], (3, 2, width))
     for view in (base.transpose(2, 0, 1, 3), base[::2, :, ::-2], base[:, 1:, 2], np.moveaxis(base, 0, 2), one_row):
-        assert_same_answer(name, plain | {operand: view}, plain | {operand: dense(view)})
+        assert_same_answer(name, with_rows(name, plain, view), with_rows(name, plain, dense(view)))

@@ -137,7 +137,9 @@ def test_out_that_overlaps_an_input(name: str, argument: str, stride: int, dtype
     last = (size - 1) * stride if stride > 0 else size - 1
     given |= {argument: view, "out": pool[last : last + out_size].reshape(out_shape)}
     before = pool.copy()
-    with pytest.raises(ValueError, match=rf"^out: expected memory apart from {argument}\b.*, got .*overlap"):
+    with pytest.raises(
+        ValueError, match=rf"^out: expected memory apart from {argument}\b.*, got memory that overlaps it; pass"
+    ):
         call(name, given)
     assert_same_bits(pool, before)
     given["out"] = pool[last + 1 : last + 1 + out_size].reshape(out_shape)  # one further: apart
@@ -151,9 +153,7 @@ def test_out_that_is_the_input_but_in_another_order(name: str) -> None:
     views: list[Callable[[Array], Array]] = [lambda a: a.T, lambda a: a[::-1], lambda a: a[:, ::-1], np.flip]
     for view in views:
         before = square.copy()
-        with pytest.raises(
-            ValueError, match=rf"^out: expected memory apart from {operand}, or the very same array, got"
-        ):
+        with pytest.raises(ValueError, match=rf"^out: expected memory apart from {operand} or exactly its memory, got"):
             call(name, {operand: square, "out": view(square)})
         assert_same_bits(square, before)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 import fresh
 import lmhead_native as native
-from calls import OPERANDS, results
+from calls import LOSSES, OPERANDS, results
 from oracle import BFLOAT16, assert_same_bits
 
 HERE = Path(__file__).parent
@@ -105,7 +105,8 @@ def test_import_takes_only_what_it_needs() -> None:
         "import sys, __future__, numpy, numpy.typing; before = set(sys.modules); import lmhead_native; "
         "print(*sorted(set(sys.modules) - before))"
     )
-    own = {"_core", "_logits", "_norm", "_runtime", "_softmax", "_top_k", "_typing"}
+    own = {"_check_gradients", "_core", "_cross_entropy", "_linear_cross_entropy", "_logits", "_loss_stats", "_norm"}
+    own |= {"_runtime", "_softmax", "_top_k", "_typing"}
     assert set(fresh.output(code).split()) == {"lmhead_native"} | {f"lmhead_native.{name}" for name in own}
 
 
@@ -130,6 +131,7 @@ def workload() -> dict[str, dict[str, Any]]:
         return rng.standard_normal(shape, dtype=np.float32)
 
     hidden, weight, logits = normal(24, 48), normal(3000, 48), normal(40, 2000)
+    ids = rng.integers(0, 3000, 40)
     return {
         "logits": {"hidden": hidden, "weight": weight, "bias": normal(3000), "softcap": 30.0},
         "logits_topk": {"hidden": hidden.astype(BFLOAT16), "weight": weight.astype(BFLOAT16), "k": 20},
@@ -139,6 +141,20 @@ def workload() -> dict[str, dict[str, Any]]:
         "logsumexp": {"logits": normal(1, 70_000)},
         "layer_norm": {"x": logits, "gain": normal(2000)},
         "rms_norm": {"x": logits.astype(np.float64)},
+        "cross_entropy": {"logits": logits, "targets": ids % 2000, "reduction": "none"},
+        "cross_entropy_with_grad": {
+            "logits": logits.astype(np.float64),
+            "targets": ids % 2000,
+            "lse_square_scale": 0.1,
+        },
+        "linear_cross_entropy": {"hidden": hidden, "weight": weight, "targets": ids[:24], "label_smoothing": 0.1},
+        "linear_cross_entropy_with_grad": {
+            "hidden": hidden.astype(BFLOAT16),
+            "weight": weight.astype(BFLOAT16),
+            "targets": ids[:24],
+            "bias": normal(3000),
+            "chunk_rows": 10,
+        },
     }
 
 
@@ -203,7 +219,7 @@ def test_the_gil_is_released(name: str) -> None:
     this thread give way, so the other one gets anywhere before the call is over only if the call itself lets go.
     """
     row = np.arange(20_000, dtype=np.float32)  # ascending: the slowest order for top-k
-    options = {"k": 50} if name.endswith("topk") else {}
+    options: dict[str, Any] = {"k": 50} if name.endswith("topk") else {}
     interval = sys.getswitchinterval()
 
     def meanwhile(ready: threading.Event, lock: threading.Lock, log: list[str]) -> None:
@@ -216,8 +232,10 @@ def test_the_gil_is_released(name: str) -> None:
     ):  # on a busy machine the other thread wakes late: calls grow from milliseconds to a tenth of a second
         rows = np.broadcast_to(row, (64 << attempt // 3, row.size))
         width = row.size // 4
-        operands = (rows[:, :width], rows[:300, :width]) if name.startswith("logits") else (rows,)
-        given = dict(zip(OPERANDS[name], operands, strict=True))
+        operands = (rows[:, :width], rows[:300, :width]) if "weight" in OPERANDS[name] else (rows,)
+        given: dict[str, Any] = dict(zip(OPERANDS[name], operands, strict=True))
+        if name in LOSSES:
+            given["targets"] = np.zeros(len(rows), np.int64)
         ready, lock, log = threading.Event(), threading.Lock(), list[str]()
         with lock:
             thread = threading.Thread(target=meanwhile, args=(ready, lock, log))

@@ -250,5 +250,5 @@ def test_in_place(threads: int, dtype: DType) -> None:
             assert function(memory, temperature=0.5, out=memory, threads=threads) is memory
             oracle.assert_same_bits(memory, expected)
         assert np.isnan(whole[::2]).all()
-        with pytest.raises(ValueError, match=r"^out: expected memory apart from logits, or the very same array"):
+        with pytest.raises(ValueError, match=r"^out: expected memory apart from logits or exactly its memory"):
             function(logits[:, :-1], out=logits[:, 1:])

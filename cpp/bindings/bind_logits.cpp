@@ -10,8 +10,7 @@ py::array logits_of(py::handle hidden, py::handle weight, py::handle bias, py::h
                     py::handle threads) {
   const HeadArguments a = head_arguments(hidden, weight, bias, softcap, scale);
   const int n_threads = threads_option(threads);
-  const Output result = output(out, with_last(a.head.hidden.shape, a.head.vocabulary()), a.head.doubles(),
-                               {&a.head.hidden, &a.head.weight}, SameMemory::refused, {{"bias", bias}});
+  const Output result = output(out, {"out", with_last(a.head.hidden.shape, a.head.vocabulary()), a.head.doubles()}, [&] { return a.memory(); });
   const Rows hidden_rows = a.head.hidden.rows(), weight_rows = a.head.weight.rows();
   {
     const py::gil_scoped_release release;

@@ -1,5 +1,6 @@
 #include "bindings/arguments/options.hpp"
 #include "bindings/arguments/output.hpp"
+#include "bindings/arguments/small_array.hpp"
 #include "bindings/topics.hpp"
 #include "ops/ops.hpp"
 
@@ -8,19 +9,18 @@ namespace {
 
 py::array norm(bool centred, py::handle x, py::handle gain, py::handle bias, py::handle eps, py::handle out, py::handle threads) {
   const Operand rows = row_operand("x", "(..., D)", x);
-  const std::string width = "D = " + std::to_string(rows.shape.back()) + " as in x of shape " + shape_text(rows.shape);
-  const py::array gains = vector_operand("gain", "(D,)", gain, rows.shape.back(), width, true);
-  const py::array biases = vector_operand("bias", "(D,)", bias, rows.shape.back(), width, true);
+  const std::string origin = "x of shape " + shape_text(rows.shape);
+  const SmallArray gains = vector_argument("gain", gain, "D", rows.shape.back(), origin, true);
+  const SmallArray biases = vector_argument("bias", bias, "D", rows.shape.back(), origin, true);
   const double epsilon = eps_option(eps);
   const int n_threads = threads_option(threads);
-  const Output result = output(out, rows.shape, rows.dtype == DType::float64, {&rows}, SameMemory::allowed, {{"gain", gain}, {"bias", bias}});
-  const auto* g = gain.is_none() ? nullptr : static_cast<const double*>(gains.data());
-  const auto* b = bias.is_none() ? nullptr : static_cast<const double*>(biases.data());
+  const OutputRule rule{"out", rows.shape, rows.dtype == DType::float64, false, &rows};
+  const Output result = output(out, rule, [&] { return std::vector<Memory>{rows.memory(), gains.memory, biases.memory}; });
   const Rows view = rows.rows();
   {
     const py::gil_scoped_release release;
-    if (centred) layer_norm(view, g, b, epsilon, result.target, n_threads);
-    else rms_norm(view, g, epsilon, result.target, n_threads);
+    if (centred) layer_norm(view, gains.doubles(), biases.doubles(), epsilon, result.target, n_threads);
+    else rms_norm(view, gains.doubles(), epsilon, result.target, n_threads);
   }
   return result.array;
 }

@@ -12,9 +12,8 @@ py::array apply(RowOp op, bool reduces, py::handle logits, py::handle temperatur
   const Operand rows = row_operand("logits", "(..., V)", logits);
   const double t = temperature_option(temperature);
   const int n_threads = threads_option(threads);
-  const bool doubles = rows.dtype == DType::float64;
-  const Output result = output(out, reduces ? leading(rows.shape) : rows.shape, doubles, {&rows},
-                               reduces ? SameMemory::refused : SameMemory::allowed, {}, !reduces);
+  const OutputRule rule{"out", reduces ? leading(rows.shape) : rows.shape, rows.dtype == DType::float64, false, reduces ? nullptr : &rows, !reduces};
+  const Output result = output(out, rule, [&] { return std::vector<Memory>{rows.memory()}; });
   const Rows view = rows.rows();
   {
     const py::gil_scoped_release release;

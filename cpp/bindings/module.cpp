@@ -1,4 +1,5 @@
-// Registers the topics. Arguments arrive positionally from python/lmhead_native, which holds signatures and docstrings.
+// Registers the topics. Arguments arrive from python/lmhead_native, which holds signatures and docstrings: positionally, and those of
+// the losses by keyword.
 #include "bindings/topics.hpp"
 
 PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
@@ -6,6 +7,8 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   lmhead::bind_logits(m);
   lmhead::bind_top_k(m);
   lmhead::bind_softmax(m);
+  lmhead::bind_cross_entropy(m);
+  lmhead::bind_linear_cross_entropy(m);
   lmhead::bind_norm(m);
   lmhead::bind_roofs(m);
 }

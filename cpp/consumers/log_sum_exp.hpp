@@ -15,7 +15,7 @@ template <class T>
 T inverse_temperature_of(double temperature) {
   const double inverse = 1 / temperature, most = double(std::numeric_limits<T>::max()) / 2;
   if (!(inverse < most)) return static_cast<T>(most);
-  return std::max(static_cast<T>(inverse), std::numeric_limits<T>::min());
+  return std::max(static_cast<T>(inverse), std::numeric_limits<T>::denorm_min());
 }
 
 template <class T>

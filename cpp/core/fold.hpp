@@ -66,9 +66,6 @@ struct FoldPlan {
   }
 };
 
-// Multiplications below which a second thread costs more than it brings (a parallel region takes a few microseconds).
-constexpr double kSerialWork = 1 << 17;
-
 template <class T>
 struct FoldScratch {
   ProjectionScratch projection;
@@ -82,7 +79,7 @@ void fold(const KernelTable& table, const Projection& p, const Adjust<T>& adjust
   const FoldPlan plan(p, consumer.bytes_per_row(), threads);
   std::vector<FoldScratch<T>> scratch(static_cast<size_t>(threads));
   const int64_t most_rows = std::min(plan.rows_per_block, p.n_rows());
-  Buffer<char> prepared(most_rows * p.hidden_stride());
+  ReturnedBuffer<char> prepared(most_rows * p.hidden_stride());
   for (int64_t row0 = 0; row0 < p.n_rows(); row0 += plan.rows_per_block) {
     const int64_t rows = std::min(plan.rows_per_block, p.n_rows() - row0);
     // Preparing is a copy of N x D against N x V x D multiplications; 16 rows a task.

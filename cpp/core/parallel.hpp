@@ -8,6 +8,8 @@
 namespace lmhead {
 
 constexpr int kMaxThreads = 1024;
+// Multiplications below which a second thread costs more than it brings (a parallel region takes a few microseconds).
+constexpr double kSerialWork = 1 << 17;
 
 // "openmp" or "threads": how workers are made in this build.
 const char* parallel_backend();

@@ -33,7 +33,7 @@ struct Adjust {
 
   void operator()(const KernelTable& table, const Tile<T>& tile) const {
     if (none()) return;
-    const bool widen = sizeof(T) == 4 && (beyond_float(softcap) || beyond_float(scale));
+    const bool widen = needs_double();
     for (int64_t r = 0; r < tile.n_rows; ++r) {
       const T* row_bias = bias ? bias + tile.first_id : nullptr;
       if (widen) in_double(table, tile.row(r), row_bias, tile.n_ids);
@@ -41,7 +41,25 @@ struct Adjust {
     }
   }
 
+  // The derivative at n raw logits from first_id on.
+  void slopes(const KernelTable& table, const T* raw, int64_t first_id, int64_t n, T* out) const {
+    const T* row_bias = bias ? bias + first_id : nullptr;
+    if (!needs_double()) return row_kernels<T>(table).adjust_slopes({const_cast<T*>(raw), row_bias, n, softcap, scale}, out);
+    double wide[kBlockIds], wide_bias[kBlockIds], slopes_of_run[kBlockIds];
+    for (int64_t first = 0; first < n; first += kBlockIds) {
+      const int64_t count = std::min(kBlockIds, n - first);
+      for (int64_t i = 0; i < count; ++i) {
+        wide[i] = raw[first + i];
+        wide_bias[i] = row_bias ? row_bias[first + i] : 0;
+      }
+      table.f64.adjust_slopes({wide, row_bias ? wide_bias : nullptr, count, softcap, scale}, slopes_of_run);
+      for (int64_t i = 0; i < count; ++i) out[first + i] = static_cast<T>(slopes_of_run[i]);
+    }
+  }
+
  private:
+  bool needs_double() const { return sizeof(T) == 4 && (beyond_float(softcap) || beyond_float(scale)); }
+
   void in_double(const KernelTable& table, T* logits, const T* row_bias, int64_t n) const {
     double wide[kBlockIds], wide_bias[kBlockIds];
     for (int64_t first = 0; first < n; first += kBlockIds) {

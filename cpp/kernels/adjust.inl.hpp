@@ -30,5 +30,28 @@ void adjust_row(const AdjustRow& a) {
   }
 }
 
+// The derivative of the above at raw logits: scale * (1 - tanh^2), as 4 q / (1 + q)^2 with q = exp(-2 |x / cap|), which keeps
+// its digits where tanh is nearly 1. Raw logits stay as they are.
+template <class T>
+void adjust_slopes(const AdjustRow& a, void* slopes) {
+  constexpr int lanes = kLanes<T>;
+  const T* z = static_cast<const T*>(a.logits);
+  const T* bias = static_cast<const T*>(a.bias);
+  T* out = static_cast<T*>(slopes);
+  const Vector<T> one = broadcast(T(1)), scale = broadcast(static_cast<T>(a.scale));
+  for (int64_t i = 0; i < a.n; i += lanes) {
+    const int64_t left = a.n - i;
+    Vector<T> slope = one;
+    if (a.softcap != 0) {
+      Vector<T> x = load_first(z + i, left, T(0));
+      if (bias) x = add(x, load_first(bias + i, left, T(0)));
+      const Vector<T> y = abs(div(x, broadcast(static_cast<T>(a.softcap))));
+      const Vector<T> q = exp_below_one<T>(mul(y, broadcast(T(-2)))), sum = add(one, q);
+      slope = div(mul(broadcast(T(4)), q), mul(sum, sum));
+    }
+    store_first(out + i, left, mul(slope, scale));
+  }
+}
+
 }  // namespace
 }  // namespace lmhead

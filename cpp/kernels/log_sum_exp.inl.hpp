@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/exp.inl.hpp"
+#include "kernels/select.inl.hpp"
 #include "kernels/table.hpp"
 
 namespace lmhead {
@@ -34,20 +35,9 @@ inline T lane_without_first_max(const T* z, int64_t n, T max, T inverse_temperat
   return sum;
 }
 
-// `value` is one of them.
-template <class T>
-inline int64_t first_index_of(const T* z, int64_t n, T value) {
-  constexpr int lanes = kLanes<T>;
-  const Vector<T> wanted = broadcast(value);
-  for (int64_t i = 0;; i += lanes) {
-    const uint32_t bits = mask_bits(equal(load_first(z + i, n - i, kNaN<T>), wanted));
-    if (bits) return i + __builtin_ctz(bits);
-  }
-}
-
 template <class T>
 inline T rest_without_first_max(const T* z, int64_t n, T max, T inverse_temperature, const Vector<T>* sums) {
-  const int64_t first = first_index_of(z, n, max);
+  const int64_t first = find_first(z, n, max);
   T lanes[kCanonical<T>];
   for (int p = 0; p < kParts<T>; ++p) store(lanes + p * kLanes<T>, sums[p]);
   lanes[first % kCanonical<T>] = lane_without_first_max(z, n, max, inverse_temperature, first);
@@ -176,7 +166,7 @@ LogSum<T> merge_sums(const BlockSums<T>& blocks, int64_t n_blocks, T inverse_tem
   const T top = reduce_max(best);
   if (nan_bits) return {kNaN<T>, T(0)};
   if (top == kInfinity<T> || top == -kInfinity<T>) return {top, T(0)};
-  const int64_t first = first_index_of(blocks.maxima, n_blocks, top);
+  const int64_t first = find_first(blocks.maxima, n_blocks, top);
   // Sums over thousands of blocks in float64: a product of two float32 is exact there.
   double sums[canonical] = {};
   for (int64_t b = 0; b < n_blocks; b += canonical)

@@ -2,7 +2,11 @@
 #pragma once
 
 #include "kernels/adjust.inl.hpp"
+#include "kernels/contract.inl.hpp"
+#include "kernels/contract_active.inl.hpp"
 #include "kernels/log_sum_exp.inl.hpp"
+#include "kernels/loss.inl.hpp"
+#include "kernels/pack_panels.inl.hpp"
 #include "kernels/project.inl.hpp"
 #include "kernels/project_columns.inl.hpp"
 #include "kernels/roofs.inl.hpp"
@@ -17,7 +21,9 @@ namespace {
 
 template <class T>
 constexpr RowKernels<T> make_row_kernels() {
-  return {adjust_row<T>, block_sums<T>, merge_sums<T>, scale_exps<T>, shift_logits<T>, select_above<T>};
+  return {adjust_row<T>,    block_sums<T>,   merge_sums<T>, scale_exps<T>,   shift_logits<T>,   select_above<T>,
+          adjust_slopes<T>, weighted_gap<T>, find_first<T>, gradient_row<T>, find_active<T>,
+          contract_active<T>, filter_gradient<T>};
 }
 
 constexpr KernelTable make_table(const char* isa) {
@@ -34,10 +40,14 @@ constexpr KernelTable make_table(const char* isa) {
        nullptr, project_columns<PlainRow<double>>},
       make_row_kernels<float>(),
       make_row_kernels<double>(),
+      {pack_panels<PlainRow<float>>, pack_panels<PlainRow<double>>, pack_panels<F16Row>, pack_panels<Bf16Row>, pack_pairs},
+      {contract<PlainTerms<float>, RowCoefficients>, contract<PlainTerms<double>, RowCoefficients>, contract<Bf16Terms, RowCoefficients>},
+      {contract<PlainTerms<float>, BlockCoefficients>, contract<PlainTerms<double>, BlockCoefficients>, contract<Bf16Terms, BlockCoefficients>},
       stream_fence,
       widen_f16,
       widen_bf16,
       widen_bf16_pairs,
+      narrow_bf16,
       transpose_words,
       read_all,
       multiply_f32,

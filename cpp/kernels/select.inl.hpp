@@ -1,5 +1,6 @@
-// Which logits of a stretch of a row can still enter its k best: greater than the threshold, or NaN.
-// It knows one comparison; it refuses to know k, lists and order.
+// Places in a stretch of a row: those that can still enter its k best (greater than the threshold, or NaN), the first that holds a
+// value, those that are not 0.
+// It knows comparisons; it refuses to know k, lists and order.
 #pragma once
 
 #include "kernels/table.hpp"
@@ -27,6 +28,36 @@ int64_t select_above(const T* z, int64_t n, T threshold, uint16_t* places) {
   }
   for (; i < n; ++i)
     if (!(z[i] <= threshold)) places[count++] = static_cast<uint16_t>(i);
+  return count;
+}
+
+// The first place that holds `value` (NaN: the first NaN), or n.
+template <class T>
+int64_t find_first(const T* z, int64_t n, T value) {
+  constexpr int lanes = kLanes<T>;
+  const Vector<T> wanted = broadcast(value);
+  const bool nan = value != value;
+  for (int64_t i = 0; i < n; i += lanes) {
+    const Vector<T> x = load_first(z + i, n - i, nan ? T(0) : T(__builtin_nan("")));
+    const uint32_t bits = nan ? mask_bits(not_less_equal(x, x)) : mask_bits(equal(x, wanted));
+    if (bits) return i + __builtin_ctz(bits);
+  }
+  return n;
+}
+
+// Places and values of what is not 0 (NaN is not), in ascending order; returns how many.
+template <class T>
+int64_t find_active(const T* g, int64_t n, uint16_t* places, T* values) {
+  constexpr int lanes = kLanes<T>;
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; i += lanes) {
+    const uint32_t zeros = mask_bits(equal(load_first(g + i, n - i, T(0)), broadcast(T(0))));
+    for (uint32_t bits = ~zeros & static_cast<uint32_t>((uint64_t(1) << lanes) - 1); bits; bits &= bits - 1) {
+      const int64_t at = i + __builtin_ctz(bits);
+      places[count] = static_cast<uint16_t>(at);
+      values[count++] = g[at];
+    }
+  }
   return count;
 }
 

@@ -81,6 +81,80 @@ struct RowPart {
   bool streaming;
 };
 
+// A stretch of logits as the gradient of a loss.
+template <class T>
+struct GradientRow {
+  const T* logits;
+  int64_t n;
+  T max;                // of the whole row
+  T inverse_temperature;
+  T factor;             // of exp((x - max) / temperature)
+  T desired_factor;     // of desired[i], which is subtracted
+  const T* desired;     // null: 1
+  const T* slopes;      // null: 1
+  T* out;
+};
+
+// What a contraction multiplies: coefficients and panels of float32, float64, or pairs of bfloat16 that are summed in float32.
+enum class ContractionKind : int { f32, f64, bf16 };
+constexpr int kContractionKinds = 3;
+
+// One line of a panel: 64 columns of float32 or of bfloat16 pairs, 32 columns of float64. Four registers of AVX-512, so that a
+// tile of 6 rows has 24 accumulators.
+constexpr int64_t kPanelBytes = 256;
+
+// Storages that rows of a contraction are packed from.
+enum class PanelSource : int { f32, f64, f16, bf16, bf16_pairs };
+constexpr int kPanelSources = 5;
+
+// Some columns of `n_rows` rows as panels: line k is of row k, or the pairs of rows 2k and 2k + 1 (a missing partner is 0). Columns
+// of the last panel that do not exist are 0.
+struct PackPanels {
+  const void* const* rows;  // [n_rows], their first column
+  int64_t n_rows;
+  int64_t n_columns;
+  char* out;                // line 0 of the first panel
+  ptrdiff_t panel_stride;   // bytes
+};
+
+// Memory that is read soon, fetched to L2 while a kernel computes: rows of `per_row` cache lines, `left` lines in all.
+struct Ahead {
+  const char* row;
+  ptrdiff_t row_stride;  // bytes
+  int64_t per_row;
+  int64_t left;
+};
+
+// out[r][c] += sum over k of coefficient(r, k) * panel[k][c], each element one chain of FMAs, k ascending; of bfloat16 pairs the odd
+// element and then the even one.
+struct Contraction {
+  const char* coefficients;
+  ptrdiff_t coefficient_stride;  // bytes from row to row; those of a row side by side. `contract_block`: unused, see there
+  const char* panels;            // [ceil(n_columns / columns of a line)][n_terms] lines
+  ptrdiff_t panel_stride;        // bytes
+  int64_t n_terms;               // pairs of bfloat16
+  int64_t n_rows;
+  int64_t n_columns;
+  char* out;                     // float32, or float64
+  ptrdiff_t out_stride;          // bytes
+  bool from_zero;                // instead of from what is in `out`
+  Ahead ahead;                   // what the next call reads
+};
+
+// A sum of rows: out[c] += coefficients[k] * rows[k][c], k ascending; from 0 where asked.
+template <class T>
+struct ActiveSum {
+  const T* coefficients;
+  const T* const* rows;
+  int64_t n_terms;
+  int64_t n_columns;
+  T* out;
+  bool from_zero;
+};
+
+// A power of two that `weighted_gap` is small by.
+constexpr double kGapScale = 0x1p-10;
+
 template <class T>
 struct RowKernels {
   void (*adjust)(const AdjustRow&);
@@ -95,6 +169,18 @@ struct RowKernels {
   void (*shift_logits)(const T* logits, T max, T inverse_temperature, T log_sum, const RowPart<T>& out);
   // Places of a block (n <= kBlockIds) that hold more than `threshold`, or NaN, in ascending order; returns how many.
   int64_t (*select)(const T* logits, int64_t n, T threshold, uint16_t* places);
+  // The derivative of `adjust` at raw logits.
+  void (*adjust_slopes)(const AdjustRow& raw, void* slopes);
+  // Of a block: kGapScale times the sum of weights[i] * (max - x[i]) / temperature, 0 where the weight is; weights null: 1.
+  T (*weighted_gap)(const T* logits, int64_t n, T max, T inverse_temperature, const T* weights);
+  // The first place that holds `value` (NaN: the first NaN), or n.
+  int64_t (*find_first)(const T* logits, int64_t n, T value);
+  void (*gradient_row)(const GradientRow<T>&);
+  // Places (n <= kBlockIds) and values of what is not 0; returns how many.
+  int64_t (*find_active)(const T* values, int64_t n, uint16_t* places, T* found);
+  void (*contract_active)(const ActiveSum<T>&);
+  // Of a block: entries of `gradient` where |exp((x - max) / temperature) * normaliser - y| < eps become 0; the sum of those.
+  T (*filter_gradient)(const T* logits, int64_t n, T max, T inverse_temperature, T normaliser, T y, T eps, T* gradient);
 };
 
 struct KernelTable {
@@ -103,10 +189,15 @@ struct KernelTable {
   void (*project_columns[kRowKinds])(const ProjectColumns&);
   RowKernels<float> f32;
   RowKernels<double> f64;
+  void (*pack_panels[kPanelSources])(const PackPanels&);
+  void (*contract_rows[kContractionKinds])(const Contraction&);
+  // The same with coefficient(r, k) in place r of [n_terms][kBlockIds].
+  void (*contract_block[kContractionKinds])(const Contraction&);
   void (*stream_fence)();
   void (*widen_f16)(const uint16_t* in, int64_t n, float* out);
   void (*widen_bf16)(const uint16_t* in, int64_t n, float* out);
   void (*widen_bf16_pairs)(const uint16_t* in, int64_t n, float* out);  // writes whole groups of 32, zero-padded
+  void (*narrow_bf16)(const float* in, int64_t n, uint16_t* out);       // nearest even; `out` may begin where `in` does
   void (*transpose_words)(const uint32_t* in, ptrdiff_t in_stride, int64_t rows, int64_t columns, uint32_t* out, ptrdiff_t out_stride);
   double (*read_all)(const void* data, int64_t bytes, int streams);     // a load-only pass; bytes read
   double (*multiply_f32)(int64_t rounds);                               // flops issued by a loop of independent FMAs

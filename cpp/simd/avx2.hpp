@@ -23,6 +23,9 @@ using MD = __m256d;
 // difference.
 constexpr int kTileRows = 3, kTileIds = 2, kTileIdsOneRow = 4, kTileGroups = 1;
 
+// The tile of a contraction: 6 rows x 2 vectors = 12 accumulators + 2 vectors + 1 coefficient = 15 of 16 registers.
+constexpr int kContractRows = 6, kContractVectors = 2;
+
 // Lanes below n: all ones. A window into 8 ones followed by 8 zeros.
 alignas(64) constexpr int32_t kWindow32[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
 alignas(64) constexpr int64_t kWindow64[8] = {-1, -1, -1, -1, 0, 0, 0, 0};
@@ -170,6 +173,20 @@ inline VF load_bf16_first(const uint16_t* p, ptrdiff_t n) {
   copy_first_u16<8>(p, n, buffer);
   return load_bf16(buffer);
 }
+inline void store_bf16(uint16_t* p, VF x) {
+  const __m256i u = _mm256_castps_si256(x), high = _mm256_srli_epi32(u, 16);
+  const __m256i to_even = _mm256_add_epi32(_mm256_and_si256(high, _mm256_set1_epi32(1)), _mm256_set1_epi32(0x7fff));
+  const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, to_even), 16);
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  const __m256i lanes = _mm256_blendv_epi8(rounded, _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan);
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(lanes, lanes), 0x08);
+  _mm_storeu_si128((__m128i*)p, _mm256_castsi256_si128(packed));
+}
+inline void store_bf16_first(uint16_t* p, ptrdiff_t n, VF x) {
+  uint16_t buffer[8];
+  store_bf16(buffer, x);
+  for (ptrdiff_t i = 0; i < 8 && i < n; ++i) __builtin_memcpy(p + i, buffer + i, 2);
+}
 inline VF load_f16(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)); }
 inline VF load_f16_first(const uint16_t* p, ptrdiff_t n) {
   uint16_t buffer[8];
@@ -194,10 +211,27 @@ inline VF load_bf16_even_first(const uint16_t* p, ptrdiff_t n) {
   return load_bf16_even(buffer);
 }
 
+inline __m256i broadcast_pair(const uint16_t* pair) {
+  int32_t word;
+  __builtin_memcpy(&word, pair, 4);
+  return _mm256_set1_epi32(word);
+}
+inline VF broadcast_bf16_odd(const uint16_t* pair) {
+  return _mm256_castsi256_ps(_mm256_and_si256(broadcast_pair(pair), _mm256_set1_epi32(int32_t(0xffff0000))));
+}
+inline VF broadcast_bf16_even(const uint16_t* pair) { return _mm256_castsi256_ps(_mm256_slli_epi32(broadcast_pair(pair), 16)); }
+constexpr int kPairColumns = 16;
+inline void pair_u16(const uint16_t* first, const uint16_t* second, uint32_t* words) {
+  const __m256i a = _mm256_loadu_si256((const __m256i*)first), b = _mm256_loadu_si256((const __m256i*)second);
+  const __m256i low = _mm256_unpacklo_epi16(a, b), high = _mm256_unpackhi_epi16(a, b);  // columns 0-3, 8-11 and 4-7, 12-15
+  _mm256_storeu_si256((__m256i*)words, _mm256_permute2x128_si256(low, high, 0x20));
+  _mm256_storeu_si256((__m256i*)(words + 8), _mm256_permute2x128_si256(low, high, 0x31));
+}
+
 template <class V> inline void keep_in_register(V& x) { __asm__("" : "+x"(x)); }
 // The value is computed, whether or not anyone looks at it.
 template <class V> inline void use(V x) { __asm__ volatile("" : : "x"(x)); }
-inline void prefetch_l2(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
+inline __attribute__((always_inline)) void prefetch_l2(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 }  // namespace
 }  // namespace lmhead

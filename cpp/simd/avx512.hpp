@@ -22,6 +22,10 @@ using MD = __mmask8;
 // 4 cycles at 1 per cycle six times over, and a step needs 10 loads for 24 FMAs.
 constexpr int kTileRows = 4, kTileIds = 6, kTileIdsOneRow = 6, kTileGroups = 1;
 
+// The tile of a contraction: 6 rows x 4 vectors = 24 accumulators + 4 vectors + 1 coefficient = 29 of 32 registers, and 10
+// loads for 24 FMAs.
+constexpr int kContractRows = 6, kContractVectors = 4;
+
 inline VF load(const float* p) { return _mm512_loadu_ps(p); }
 inline VD load(const double* p) { return _mm512_loadu_pd(p); }
 inline __mmask16 low16(ptrdiff_t n) { return n >= 16 ? 0xffff : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1u); }
@@ -128,6 +132,17 @@ inline VF load_bf16_first(const uint16_t* p, ptrdiff_t n) {
 inline VF load_f16(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
 inline VF load_f16_first(const uint16_t* p, ptrdiff_t n) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(low16(n), p)); }
 
+// Not `vcvtneps2bf16`, which counts subnormals as 0.
+inline __m256i narrow_bf16_lanes(VF x) {
+  const __m512i u = _mm512_castps_si512(x), high = _mm512_srli_epi32(u, 16);
+  const __m512i to_even = _mm512_add_epi32(_mm512_and_si512(high, _mm512_set1_epi32(1)), _mm512_set1_epi32(0x7fff));
+  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(u, to_even), 16);
+  const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  return _mm512_cvtepi32_epi16(_mm512_mask_or_epi32(rounded, nan, high, _mm512_set1_epi32(0x40)));
+}
+inline void store_bf16(uint16_t* p, VF x) { _mm256_storeu_si256((__m256i*)p, narrow_bf16_lanes(x)); }
+inline void store_bf16_first(uint16_t* p, ptrdiff_t n, VF x) { _mm256_mask_storeu_epi16(p, low16(n), narrow_bf16_lanes(x)); }
+
 inline __m512i load_u16x32_first(const uint16_t* p, ptrdiff_t n) {
   const __mmask32 m = n >= 32 ? 0xffffffffu : n <= 0 ? 0u : (1u << n) - 1u;
   return _mm512_maskz_loadu_epi16(m, p);
@@ -139,6 +154,24 @@ inline VF load_bf16_even(const uint16_t* p) { return even_of(_mm512_loadu_si512(
 inline VF load_bf16_odd_first(const uint16_t* p, ptrdiff_t n) { return odd_of(load_u16x32_first(p, n)); }
 inline VF load_bf16_even_first(const uint16_t* p, ptrdiff_t n) { return even_of(load_u16x32_first(p, n)); }
 
+inline __m512i broadcast_pair(const uint16_t* pair) {
+  int32_t word;
+  __builtin_memcpy(&word, pair, 4);
+  return _mm512_set1_epi32(word);
+}
+inline VF broadcast_bf16_odd(const uint16_t* pair) { return odd_of(broadcast_pair(pair)); }
+inline VF broadcast_bf16_even(const uint16_t* pair) { return even_of(broadcast_pair(pair)); }
+constexpr int kPairColumns = 32;
+// Element i of the first row, then of the second (bit 5 of an index): 0, 32, 1, 33, ...
+alignas(64) constexpr uint32_t kInterleave16[16] = {0x200000, 0x210001, 0x220002, 0x230003, 0x240004, 0x250005, 0x260006, 0x270007,
+                                                    0x280008, 0x290009, 0x2a000a, 0x2b000b, 0x2c000c, 0x2d000d, 0x2e000e, 0x2f000f};
+inline void pair_u16(const uint16_t* first, const uint16_t* second, uint32_t* words) {
+  const __m512i a = _mm512_loadu_si512(first), b = _mm512_loadu_si512(second);
+  const __m512i low = _mm512_load_si512(kInterleave16), high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+  _mm512_storeu_si512(words, _mm512_permutex2var_epi16(a, low, b));
+  _mm512_storeu_si512(words + 16, _mm512_permutex2var_epi16(a, high, b));
+}
+
 #ifdef __AVX512BF16__
 inline __m512i load_pairs(const uint16_t* p) { return _mm512_loadu_si512(p); }
 inline VF dot_bf16(VF sum, __m512i a, __m512i b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
@@ -148,7 +181,7 @@ inline VF dot_bf16(VF sum, __m512i a, __m512i b) { return _mm512_dpbf16_ps(sum, 
 template <class V> inline void keep_in_register(V& x) { __asm__("" : "+v"(x)); }
 // The value is computed, whether or not anyone looks at it.
 template <class V> inline void use(V x) { __asm__ volatile("" : : "v"(x)); }
-inline void prefetch_l2(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
+inline __attribute__((always_inline)) void prefetch_l2(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 // Sums of 16 accumulators at once by transposing adds: 30 shuffles and 15 adds, the canonical tree in every lane.
 // a[4 * e + j] ends in lane 4 * j + e.

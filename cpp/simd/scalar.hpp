@@ -17,6 +17,8 @@ using MD = bool;       // mask over VD; the same type, so overloads on masks tak
 
 // 1 x 1: nothing to keep in registers, one accumulator per canonical lane is already 16 chains.
 constexpr int kTileRows = 1, kTileIds = 1, kTileIdsOneRow = 1, kTileGroups = 1;
+// The tile of a contraction; `fmaf` is a call here, which no register outlives.
+constexpr int kContractRows = 1, kContractVectors = 1;
 constexpr bool kHasTileReduce = false;
 
 inline uint32_t bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }
@@ -117,13 +119,29 @@ inline VF load_bf16_even(const uint16_t* p) { return load_bf16(p); }
 inline VF load_bf16_odd_first(const uint16_t* p, ptrdiff_t n) { return n > 1 ? load_bf16(p + 1) : 0.0f; }
 inline VF load_bf16_even_first(const uint16_t* p, ptrdiff_t n) { return n > 0 ? load_bf16(p) : 0.0f; }
 
+// Rounded to the nearest bfloat16, ties to even; NaN becomes quiet.
+inline void store_bf16(uint16_t* p, VF x) {
+  const uint32_t u = bits_of(x);
+  const uint16_t rounded = static_cast<uint16_t>(x != x ? u >> 16 | 0x40u : (u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+  __builtin_memcpy(p, &rounded, 2);
+}
+inline void store_bf16_first(uint16_t* p, ptrdiff_t n, VF x) { if (n > 0) store_bf16(p, x); }
+// One neighbour of a pair of bfloat16 in every lane.
+inline VF broadcast_bf16_odd(const uint16_t* pair) { return load_bf16(pair + 1); }
+inline VF broadcast_bf16_even(const uint16_t* pair) { return load_bf16(pair); }
+// kPairColumns words: an element of `first` below, that of `second` above.
+constexpr int kPairColumns = 1;
+inline void pair_u16(const uint16_t* first, const uint16_t* second, uint32_t* words) {
+  *words = uint32_t{load_u16(first)} | uint32_t{load_u16(second)} << 16;
+}
+
 constexpr int kTransposeBlock = 1;
 inline void transpose_block(const uint32_t* in, ptrdiff_t, uint32_t* out, ptrdiff_t) { *out = *in; }
 
 template <class V> inline void keep_in_register(V&) {}
 // The value is computed, whether or not anyone looks at it.
 template <class V> inline void use(V x) { __asm__ volatile("" : : "g"(x)); }
-inline void prefetch_l2(const void*) {}
+inline __attribute__((always_inline)) void prefetch_l2(const void*) {}
 
 }  // namespace
 }  // namespace lmhead

@@ -1,4 +1,4 @@
-"""The language-model head on CPU: from hidden states to logits, top-k lists and probabilities.
+"""The language-model head on CPU: from hidden states to logits, top-k lists, probabilities, losses and gradients.
 
 >>> import numpy as np
 >>> import lmhead_native as native
@@ -12,8 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._check_gradients import check_gradients
 from ._core import __version__
+from ._cross_entropy import cross_entropy, cross_entropy_with_grad
+from ._linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_with_grad
 from ._logits import logits
+from ._loss_stats import LossStats
 from ._norm import layer_norm, rms_norm
 from ._runtime import get_num_threads, isa, set_num_threads, show_config
 from ._softmax import log_softmax, logsumexp, softmax
@@ -23,11 +27,17 @@ if TYPE_CHECKING:
     from . import reference as reference
 
 __all__ = [
+    "LossStats",
     "TopK",
     "__version__",
+    "check_gradients",
+    "cross_entropy",
+    "cross_entropy_with_grad",
     "get_num_threads",
     "isa",
     "layer_norm",
+    "linear_cross_entropy",
+    "linear_cross_entropy_with_grad",
     "log_softmax",
     "logits",
     "logits_topk",

@@ -1,4 +1,6 @@
-# The compiled core. Arguments are positional; python modules beside it hold signatures and docstrings.
+# The compiled core. Arguments are positional, those of the losses after their arrays by keyword; python modules beside
+# it hold signatures, defaults and docstrings.
+from collections.abc import Collection
 from typing import Any
 
 from numpy.typing import NDArray
@@ -31,6 +33,105 @@ def topk(logits: Array, k: int, threads: int | None, /) -> tuple[Result, Ids]: .
 def softmax(logits: Array, temperature: float, out: Result | None, threads: int | None, /) -> Result: ...
 def log_softmax(logits: Array, temperature: float, out: Result | None, threads: int | None, /) -> Result: ...
 def logsumexp(logits: Array, temperature: float, out: Result | None, threads: int | None, /) -> Result: ...
+def cross_entropy(
+    logits: Array,
+    targets: Array,
+    /,
+    *,
+    bias: Array | None,
+    class_weight: Array | None,
+    token_weight: Array | None,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+    softcap: float | None,
+    scale: float | None,
+    temperature: float,
+    lse_square_scale: float,
+    shift: int,
+    empty: str,
+    num_items: float | None,
+    stats: bool,
+    threads: int | None,
+) -> Any: ...
+def cross_entropy_with_grad(
+    logits: Array,
+    targets: Array,
+    /,
+    *,
+    bias: Array | None,
+    class_weight: Array | None,
+    token_weight: Array | None,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+    softcap: float | None,
+    scale: float | None,
+    temperature: float,
+    lse_square_scale: float,
+    shift: int,
+    empty: str,
+    num_items: float | None,
+    stats: bool,
+    grad_output: Array | None,
+    dlogits_out: Result | None,
+    accumulate: bool,
+    threads: int | None,
+) -> tuple[Any, Result]: ...
+def linear_cross_entropy(
+    hidden: Array,
+    weight: Array,
+    targets: Array,
+    /,
+    *,
+    bias: Array | None,
+    class_weight: Array | None,
+    token_weight: Array | None,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+    softcap: float | None,
+    scale: float | None,
+    temperature: float,
+    lse_square_scale: float,
+    shift: int,
+    empty: str,
+    num_items: float | None,
+    chunk_rows: int | None,
+    filter_eps: float | None,
+    stats: bool,
+    threads: int | None,
+) -> Any: ...
+def linear_cross_entropy_with_grad(
+    hidden: Array,
+    weight: Array,
+    targets: Array,
+    /,
+    *,
+    bias: Array | None,
+    class_weight: Array | None,
+    token_weight: Array | None,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+    softcap: float | None,
+    scale: float | None,
+    temperature: float,
+    lse_square_scale: float,
+    shift: int,
+    empty: str,
+    num_items: float | None,
+    chunk_rows: int | None,
+    filter_eps: float | None,
+    stats: bool,
+    grad_output: Array | None,
+    wrt: Collection[str],
+    dhidden_out: Result | None,
+    dweight_out: Result | None,
+    dbias_out: Result | None,
+    accumulate: bool,
+    threads: int | None,
+) -> tuple[Any, Result | None, Result | None, Result | None]: ...
 def layer_norm(
     x: Array, gain: Array | None, bias: Array | None, eps: float, out: Result | None, threads: int | None, /
 ) -> Result: ...

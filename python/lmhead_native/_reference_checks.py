@@ -7,8 +7,9 @@ to round a result once. Refuses to know any formula.
 from __future__ import annotations
 
 import ctypes
+import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -28,6 +29,11 @@ class Operand(NamedTuple):
     values: NDArray[np.float64]
     dtype: str
     memory: NDArray[Any]
+
+    def rows(self) -> NDArray[np.float64]:
+        """Return the values as a matrix with the last axis as it is."""
+        *leading, width = self.values.shape
+        return self.values.reshape(math.prod(leading), width)
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------
@@ -73,7 +79,7 @@ def _from_dlpack(argument: str, tensor: Any) -> tuple[NDArray[Any], str]:
     return array, "bfloat16" if is_bfloat16 else array.dtype.name
 
 
-class _Given(NamedTuple):
+class Given(NamedTuple):
     """An argument as it came: a Python sequence or number has a dtype of NumPy's choosing, not of its own."""
 
     array: NDArray[Any]
@@ -81,36 +87,36 @@ class _Given(NamedTuple):
     is_sequence: bool
 
 
-def _type_name(value: object) -> str:
+def type_name(value: object) -> str:
     kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _refuse_masked(argument: str, value: object) -> None:
+def refuse_masked(argument: str, value: object) -> None:
     """Refuse an array with a mask, NumPy's or another's: reading its data alone would lose the mask."""
     if isinstance(value, np.ndarray) and hasattr(value, "mask") and hasattr(value, "filled"):
         raise TypeError(
-            f"{argument}: expected an array without a mask, got {_type_name(value)}; "
+            f"{argument}: expected an array without a mask, got {type_name(value)}; "
             "fill it first, for example with .filled(0)"
         )
 
 
-def _read(argument: str, value: Any) -> _Given:
-    _refuse_masked(argument, value)
+def read(argument: str, value: Any) -> Given:
+    refuse_masked(argument, value)
     if not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "__dlpack__"):
-        return _Given(*_from_dlpack(argument, value), False)
+        return Given(*_from_dlpack(argument, value), False)
     try:
         array = np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{argument}: expected a rectangular array, got a ragged sequence ({error})") from error
-    return _Given(array, array.dtype.name, isinstance(value, (list, tuple, range, int, float)))
+    return Given(array, array.dtype.name, isinstance(value, (list, tuple, range, int, float)))
 
 
-def _is_real(given: _Given) -> bool:
+def is_real(given: Given) -> bool:
     return given.array.dtype.kind in "fiu" or given.dtype == "bfloat16"
 
 
-def _widen(given: _Given) -> NDArray[np.float64]:
+def widen(given: Given) -> NDArray[np.float64]:
     array = given.array
     if given.dtype == "bfloat16" and array.dtype == np.uint16:  # from DLPack
         array = (array.astype(np.uint32) << 16).view(np.float32)
@@ -118,7 +124,7 @@ def _widen(given: _Given) -> NDArray[np.float64]:
         return array.astype(np.float64)
 
 
-def _round_to(values: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
+def round_to(values: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
     """Round float64 values once to what `dtype` can hold, to nearest, ties to even."""
     with np.errstate(all="ignore"):
         if dtype != "bfloat16":
@@ -129,36 +135,36 @@ def _round_to(values: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
         return np.where(np.abs(rounded) >= 2.0**128, np.copysign(np.inf, values), rounded)
 
 
-def _check_dtype(argument: str, given: _Given) -> None:
-    if not (_is_real(given) if given.is_sequence else given.dtype in FLOATS):
+def check_dtype(argument: str, given: Given) -> None:
+    if not (is_real(given) if given.is_sequence else given.dtype in FLOATS):
         raise TypeError(
             f"{argument}: expected dtype float32, float16, bfloat16 or float64, got {given.dtype}; "
             f"cast it with {argument}.astype(numpy.float32)"
         )
 
 
-def _operand(given: _Given, beside: _Given | None = None) -> Operand:
+def operand(given: Given, beside: Given | None = None) -> Operand:
     """Widen; a sequence first takes the dtype of the array beside it, float64 when alone."""
     if not given.is_sequence:
-        return Operand(_widen(given), given.dtype, given.array)
+        return Operand(widen(given), given.dtype, given.array)
     dtype = "float64" if beside is None or beside.is_sequence else beside.dtype
-    return Operand(_round_to(_widen(given), dtype), dtype, given.array)
+    return Operand(round_to(widen(given), dtype), dtype, given.array)
 
 
 def rows(argument: str, value: Any, axis: str) -> Operand:
     """Read an argument of shape (..., axis): logits, or what a norm takes."""
-    given = _read(argument, value)
-    _check_dtype(argument, given)
+    given = read(argument, value)
+    check_dtype(argument, given)
     if given.array.ndim == 0:
         raise ValueError(f"{argument}: expected shape (..., {axis}) of at least one dimension, got shape ()")
-    return _operand(given)
+    return operand(given)
 
 
 def hidden_and_weight(hidden: Any, weight: Any) -> tuple[Operand, Operand]:
     """Read hidden (..., D) and weight (V, D): dtypes that go together, and one D."""
-    given_h, given_w = _read("hidden", hidden), _read("weight", weight)
-    _check_dtype("hidden", given_h)
-    _check_dtype("weight", given_w)
+    given_h, given_w = read("hidden", hidden), read("weight", weight)
+    check_dtype("hidden", given_h)
+    check_dtype("weight", given_w)
     shape_h, shape_w = given_h.array.shape, given_w.array.shape
     if not shape_h:
         raise ValueError(f"hidden: expected shape (..., D) beside weight of shape {shape_w}, got shape ()")
@@ -168,7 +174,7 @@ def hidden_and_weight(hidden: Any, weight: Any) -> tuple[Operand, Operand]:
             f"weight: expected shape (V, D) with D = {shape_h[-1]} as in hidden of shape {shape_h}, "
             f"got shape {shape_w}{advice}"
         )
-    h, w = _operand(given_h, given_w), _operand(given_w, given_h)
+    h, w = operand(given_h, given_w), operand(given_w, given_h)
     if (h.dtype == "float64") != (w.dtype == "float64"):
         wide, narrow = ("hidden", "weight") if h.dtype == "float64" else ("weight", "hidden")
         expected = "float64" if wide == "hidden" else "float32, float16 or bfloat16"
@@ -179,34 +185,41 @@ def hidden_and_weight(hidden: Any, weight: Any) -> tuple[Operand, Operand]:
     return h, w
 
 
-def vector(argument: str, value: Any, axis: str, size: int, origin: str) -> Operand | None:
-    """Read a small argument of shape (size,) and any real dtype; None stays None."""
+def small(argument: str, value: Any, shape: tuple[int, ...], condition: str) -> Operand | None:
+    """Read a small argument of a shape, which `condition` puts in words, and any real dtype; None stays None."""
     if value is None:
         return None
-    given = _read(argument, value)
-    if not _is_real(given):
+    given = read(argument, value)
+    if not is_real(given):
         raise TypeError(
             f"{argument}: expected a real dtype, got {given.dtype}; cast it with {argument}.astype(numpy.float32)"
         )
-    if given.array.shape != (size,):
-        raise ValueError(
-            f"{argument}: expected shape ({axis},) with {axis} = {size} as in {origin}, got shape {given.array.shape}"
-        )
-    return Operand(_widen(given), given.dtype, given.array)
+    if given.array.shape != shape:
+        raise ValueError(f"{argument}: expected {condition}, got shape {given.array.shape}")
+    return Operand(widen(given), given.dtype, given.array)
+
+
+def vector(argument: str, value: Any, axis: str, size: int, origin: str) -> Operand | None:
+    """Read a small argument of shape (size,) and any real dtype; None stays None."""
+    return small(argument, value, (size,), f"shape ({axis},) with {axis} = {size} as in {origin}")
 
 
 # ---- scalars -------------------------------------------------------------------------------------------------------
 
 
-def _text(value: object) -> str:
-    """Return the repr of a scalar that is refused; Python declines to print integers of thousands of digits."""
+def text_of(value: object) -> str:
+    """Return the repr of a value that is refused, or its type where that takes more than a line.
+
+    Python declines to print integers of thousands of digits.
+    """
     try:
-        return repr(value)
-    except ValueError:
-        return "an integer too large to print" if isinstance(value, int) else _type_name(value)
+        text = repr(value)
+    except Exception:
+        return "an integer too large to print" if isinstance(value, int) else type_name(value)
+    return type_name(value) if "\n" in text else text
 
 
-def _real(argument: str, value: Any, condition: str, holds: Callable[[float], bool]) -> float:
+def real(argument: str, value: Any, condition: str, holds: Callable[[float], bool]) -> float:
     kind = getattr(getattr(value, "dtype", None), "kind", "")  # NumPy would convert bool, complex and text
     try:
         if isinstance(value, (bool, str, bytes)) or kind in set("bcSUMmO") or getattr(value, "ndim", 0) != 0:
@@ -217,7 +230,7 @@ def _real(argument: str, value: Any, condition: str, holds: Callable[[float], bo
             f"{argument}: expected a real number {condition}, got an integer beyond the range of float64"
         ) from None
     except (TypeError, ValueError):
-        raise TypeError(f"{argument}: expected a real number {condition}, got {_text(value)}") from None
+        raise TypeError(f"{argument}: expected a real number {condition}, got {text_of(value)}") from None
     if not (np.isfinite(number) and holds(number)):
         raise ValueError(f"{argument}: expected a real number {condition}, got {number!r}")
     return number
@@ -225,45 +238,45 @@ def _real(argument: str, value: Any, condition: str, holds: Callable[[float], bo
 
 def temperature_of(value: Any) -> float:
     """Return a finite temperature above 0."""
-    return _real("temperature", value, "above 0 and finite", lambda t: t > 0)
+    return real("temperature", value, "above 0 and finite", lambda t: t > 0)
 
 
 def softcap_of(value: Any) -> float | None:
     """Return a finite cap above 0, or None."""
-    return None if value is None else _real("softcap", value, "above 0 and finite", lambda c: c > 0)
+    return None if value is None else real("softcap", value, "above 0 and finite", lambda c: c > 0)
 
 
 def scale_of(value: Any) -> float | None:
     """Return a finite factor, or None."""
-    return None if value is None else _real("scale", value, "that is finite", lambda s: True)
+    return None if value is None else real("scale", value, "that is finite", lambda s: True)
 
 
 def eps_of(value: Any) -> float:
     """Return a finite epsilon, 0 or above."""
-    return _real("eps", value, "of at least 0 and finite", lambda e: e >= 0)
+    return real("eps", value, "of at least 0 and finite", lambda e: e >= 0)
 
 
-def _integer(argument: str, value: Any, condition: str, holds: Callable[[int], bool]) -> int:
+def integer(argument: str, value: Any, condition: str, holds: Callable[[int], bool]) -> int:
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{argument}: expected an integer {condition}, got {_text(value)}") from None
+        raise TypeError(f"{argument}: expected an integer {condition}, got {text_of(value)}") from None
     if not holds(number):
-        raise ValueError(f"{argument}: expected an integer {condition}, got {_text(number)}")
+        raise ValueError(f"{argument}: expected an integer {condition}, got {text_of(number)}")
     return number
 
 
 def k_of(value: Any, vocabulary: int) -> int:
     """Return how many entries a list has: 0 to V."""
-    return _integer("k", value, f"from 0 to V = {vocabulary}", lambda k: 0 <= k <= vocabulary)
+    return integer("k", value, f"from 0 to V = {vocabulary}", lambda k: 0 <= k <= vocabulary)
 
 
 def check_threads(value: Any) -> None:
     """Refuse what is not a thread count; the reference itself runs on NumPy's."""
     if value is not None:
-        _integer("threads", value, "of at least 1", lambda n: n >= 1)
+        integer("threads", value, "of at least 1", lambda n: n >= 1)
 
 
 # ---- out -----------------------------------------------------------------------------------------------------------
@@ -307,22 +320,29 @@ def check_out(
     dtype: np.dtype[Any],
     inputs: Mapping[str, Operand | None],
     in_place: str | None = None,
+    *,
+    argument: str = "out",
+    or_dtypes: Sequence[str] = (),
 ) -> None:
-    """Refuse an `out` that cannot hold the result; `in_place` names the input whose very memory it may be."""
+    """Refuse an array that cannot hold the result; `in_place` names the input whose very memory it may be.
+
+    `or_dtypes` are names of further dtypes that it may have.
+    """
     if out is None:
         return
     if not isinstance(out, np.ndarray):
-        raise TypeError(f"out: expected a NumPy array, got {type(out).__name__}")
-    _refuse_masked("out", out)
-    if out.dtype != dtype:
-        raise TypeError(f"out: expected dtype {dtype}, got {out.dtype}")
+        raise TypeError(f"{argument}: expected a NumPy array, got {type_name(out)}")
+    refuse_masked(argument, out)
+    if out.dtype != dtype and not (out.dtype.name in or_dtypes and out.dtype.isnative):
+        names = " or ".join([", ".join([dtype.name, *or_dtypes[:-1]]), *or_dtypes[-1:]])
+        raise TypeError(f"{argument}: expected dtype {names}, got {out.dtype}")
     if out.shape != shape:
-        raise ValueError(f"out: expected shape {shape}, got shape {out.shape}")
+        raise ValueError(f"{argument}: expected shape {shape}, got shape {out.shape}")
     if not out.flags.writeable:
-        raise ValueError("out: expected a writeable array, got a read-only one")
+        raise ValueError(f"{argument}: expected a writeable array, got a read-only one")
     if _overlaps_itself(out):
         raise ValueError(
-            "out: expected an element of memory for every element of the result, "
+            f"{argument}: expected an element of memory for every element of the result, "
             "got an array whose elements share memory"
         )
     for name, given in inputs.items():
@@ -332,7 +352,7 @@ def check_out(
             continue
         exactly = " or exactly its memory" if name == in_place else ""
         raise ValueError(
-            f"out: expected memory apart from {name}{exactly}, got memory that overlaps it; pass another array"
+            f"{argument}: expected memory apart from {name}{exactly}, got memory that overlaps it; pass another array"
         )
 
 

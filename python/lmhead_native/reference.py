@@ -1,8 +1,8 @@
 """The specification one can run: the public functions of `lmhead_native` in plain float64 NumPy.
 
 Knows the formulas, the order of operations and what happens to NaN, infinities, ties and empty axes. Refuses to know
-about speed, threads, tiles and instruction sets; the norms live in `_reference_norm`, argument checks in
-`_reference_checks`.
+about speed, threads, tiles and instruction sets; the norms live in `_reference_norm`, the losses in
+`_reference_cross_entropy` and `_reference_linear_cross_entropy`, argument checks in `_reference_checks`.
 
 Shared by every function here:
 
@@ -16,16 +16,33 @@ Shared by every function here:
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _reference_checks as checks
+from ._reference_adjust import adjust
+from ._reference_cross_entropy import cross_entropy, cross_entropy_with_grad
+from ._reference_linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_with_grad
+from ._reference_log_sum_exp import log_sum_exp
 from ._reference_norm import layer_norm, rms_norm
 from ._top_k import TopK
 
-__all__ = ["layer_norm", "log_softmax", "logits", "logits_topk", "logsumexp", "rms_norm", "softmax", "topk"]
+__all__ = [
+    "cross_entropy",
+    "cross_entropy_with_grad",
+    "layer_norm",
+    "linear_cross_entropy",
+    "linear_cross_entropy_with_grad",
+    "log_softmax",
+    "logits",
+    "logits_topk",
+    "logsumexp",
+    "rms_norm",
+    "softmax",
+    "topk",
+]
 
 
 def logits(
@@ -86,13 +103,7 @@ def logits(
     shape, dtype = (*h.memory.shape[:-1], w.memory.shape[0]), checks.result_dtype(h)
     checks.check_out(out, shape, dtype, {"hidden": h, "weight": w, "bias": b})
     with np.errstate(all="ignore"):
-        z = h.values @ w.values.T
-        if b is not None:
-            z = z + b.values
-        if cap is not None:
-            z = cap * np.tanh(z / cap)
-        if factor is not None:
-            z = z * factor
+        z = adjust(h.values @ w.values.T, None if b is None else b.values, cap, factor)
     return checks.deliver(z, dtype, out)
 
 
@@ -178,28 +189,6 @@ def topk(logits: ArrayLike, k: int, *, threads: int | None = None) -> TopK:
     return TopK(checks.deliver(values, checks.result_dtype(x), None), order.astype(np.int64))
 
 
-class _LogSumExp(NamedTuple):
-    """log sum exp(x / T) of every row as (maximum, its first index, rest); axes of size 1 are kept.
-
-    ``rest`` is the sum of ``terms = exp((x - maximum) / T)`` without the maximum's own 1, so that nothing is lost when
-    it is tiny. A maximum that is not finite decides its row alone; NaN wins over both infinities.
-    """
-
-    maximum: NDArray[np.float64]
-    first: NDArray[np.int64]
-    rest: NDArray[np.float64]
-    terms: NDArray[np.float64]
-
-
-def _log_sum_exp(x: NDArray[np.float64], temperature: float) -> _LogSumExp:
-    first = np.argmax(x, axis=-1, keepdims=True)  # the first of equals; the first NaN if there is one
-    maximum = np.take_along_axis(x, first, axis=-1)
-    # Dividing the difference, not its two ends, neither overflows nor rounds away small gaps between large logits.
-    terms = np.exp((x - maximum) / temperature)
-    np.put_along_axis(terms, first, 0.0, axis=-1)
-    return _LogSumExp(maximum, first.astype(np.int64, copy=False), terms.sum(axis=-1, keepdims=True), terms)
-
-
 def softmax(
     logits: ArrayLike, *, temperature: float = 1.0, out: NDArray[Any] | None = None, threads: int | None = None
 ) -> NDArray[Any]:
@@ -242,7 +231,7 @@ def softmax(
     if x.values.size == 0:
         return checks.deliver(x.values, dtype, out)
     with np.errstate(all="ignore"):
-        lse = _log_sum_exp(x.values, t)
+        lse = log_sum_exp(x.values, t)
         np.put_along_axis(lse.terms, lse.first, 1.0, axis=-1)
         probabilities = lse.terms / (1.0 + lse.rest)
     return checks.deliver(np.where(np.isfinite(lse.maximum), probabilities, np.nan), dtype, out)
@@ -281,7 +270,7 @@ def log_softmax(
     if x.values.size == 0:
         return checks.deliver(x.values, dtype, out)
     with np.errstate(all="ignore"):
-        lse = _log_sum_exp(x.values, t)
+        lse = log_sum_exp(x.values, t)
         log_probabilities = (x.values - lse.maximum) / t - np.log1p(lse.rest)
     return checks.deliver(np.where(np.isfinite(lse.maximum), log_probabilities, np.nan), dtype, out)
 
@@ -321,7 +310,7 @@ def logsumexp(
     if x.values.size == 0:
         return checks.deliver(np.full(shape, -np.inf), dtype, out)
     with np.errstate(all="ignore"):
-        lse = _log_sum_exp(x.values, t)
+        lse = log_sum_exp(x.values, t)
         total = np.where(np.isfinite(lse.maximum), lse.maximum / t + np.log1p(lse.rest), lse.maximum)
     return checks.deliver(total[..., 0], dtype, out)
 

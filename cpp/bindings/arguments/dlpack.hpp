@@ -5,7 +5,24 @@
 
 namespace lmhead {
 
+// A tensor as its producer describes it.
+struct Tensor {
+  py::object owner;  // the capsule that keeps `data` alive
+  const char* data = nullptr;
+  std::string dtype;  // NumPy's name for it, "bfloat16", or nothing for what is none of these
+  ptrdiff_t item_size = 0;
+  std::vector<int64_t> shape;
+  std::vector<ptrdiff_t> strides;  // bytes
+
+  Memory memory(const char* name) const;
+};
+
 bool speaks_dlpack(py::handle object);
-Operand operand_from_dlpack(const char* name, py::handle object);
+Tensor tensor_from_dlpack(const char* name, py::handle object);
+
+// The same elements for NumPy: in place, but bfloat16 as a float32 copy.
+py::array array_of(const char* name, const Tensor& tensor);
+// Floating elements only.
+Operand operand_of(const char* name, const Tensor& tensor);
 
 }  // namespace lmhead

@@ -14,6 +14,12 @@ void type_error(const std::string& argument, const std::string& expected, const 
   throw py::type_error(message(argument, expected, got, advice));
 }
 
+void index_error(const std::string& argument, const std::string& expected, const std::string& got) {
+  throw py::index_error(message(argument, expected, got, ""));
+}
+
+std::vector<int64_t> shape_of(const py::array& array) { return {array.shape(), array.shape() + array.ndim()}; }
+
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text = "(";
   for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
@@ -27,5 +33,17 @@ std::string type_text(py::handle object) {
 }
 
 std::string number_text(double x) { return py::repr(py::float_(x)); }
+
+// Python refuses to print integers of thousands of digits.
+std::string value_text(py::handle object) {
+  const py::object text = py::reinterpret_steal<py::object>(PyObject_Repr(object.ptr()));
+  if (!text) {
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) throw py::error_already_set();
+    PyErr_Clear();
+    return PyLong_Check(object.ptr()) ? "an integer too large to print" : type_text(object);
+  }
+  const auto line = text.cast<std::string>();
+  return line.find('\n') == std::string::npos ? line : type_text(object);
+}
 
 }  // namespace lmhead

@@ -18,9 +18,13 @@ std::string message(const std::string& argument, const std::string& expected, co
                               const std::string& advice = "");
 [[noreturn]] void type_error(const std::string& argument, const std::string& expected, const std::string& got,
                              const std::string& advice = "");
+[[noreturn]] void index_error(const std::string& argument, const std::string& expected, const std::string& got);
+
+std::vector<int64_t> shape_of(const py::array& array);
 
 std::string shape_text(const std::vector<int64_t>& shape);  // "(5, 12)"
 std::string type_text(py::handle object);                   // "str", "numpy.ndarray"
 std::string number_text(double x);                          // as Python prints it
+std::string value_text(py::handle object);                  // its repr; its type where that takes more than a line
 
 }  // namespace lmhead

@@ -3,22 +3,23 @@
 
 #include "bindings/arguments/operand.hpp"
 #include "bindings/arguments/options.hpp"
+#include "bindings/arguments/small_array.hpp"
 #include "ops/ops.hpp"
 
 namespace lmhead {
 
 struct HeadArguments {
   Head head;
-  py::array bias;  // keeps options.bias alive
+  SmallArray bias;  // keeps options.bias alive
   HeadOptions options;
+
+  std::vector<Memory> memory() const { return {head.hidden.memory(), head.weight.memory(), bias.memory}; }
 };
 
 inline HeadArguments head_arguments(py::handle hidden, py::handle weight, py::handle bias, py::handle softcap, py::handle scale) {
   HeadArguments a{head_operands(hidden, weight), {}, {}};
-  if (!bias.is_none()) {
-    a.bias = vector_operand("bias", "(V,)", bias, a.head.vocabulary(), "V = " + std::to_string(a.head.vocabulary()) + " as in weight", a.head.doubles());
-    a.options.bias = a.bias.data();
-  }
+  a.bias = vector_argument("bias", bias, "V", a.head.vocabulary(), "weight of shape " + shape_text(a.head.weight.shape), a.head.doubles());
+  a.options.bias = a.bias.data();
   a.options.softcap = softcap_option(softcap);
   a.options.scale = scale_option(scale);
   return a;

@@ -1,42 +1,20 @@
 #include "bindings/arguments/operand.hpp"
 
-#include <atomic>
 #include <cstring>
 
+#include "bindings/arguments/array.hpp"
 #include "bindings/arguments/dlpack.hpp"
-#include "dispatch/tables.hpp"
 
 namespace lmhead {
 namespace {
 
-constexpr int kFloat32 = 11, kFloat64 = 12, kFloat16 = 23, kFirstUserType = 256;  // NumPy's type numbers
-
-// NumPy registers bfloat16 of ml_dtypes under a number of its own each process; the name says which it is.
-bool is_bfloat16(const py::dtype& dtype) {
-  static std::atomic<int> known{-1};
-  const int number = dtype.num();
-  if (number < kFirstUserType) return false;
-  if (number == known.load(std::memory_order_relaxed)) return true;
-  if (std::string(py::str(dtype.attr("name"))) != "bfloat16" || dtype.itemsize() != 2) return false;
-  known.store(number, std::memory_order_relaxed);
-  return true;
-}
+constexpr int kFloat32 = 11, kFloat64 = 12, kFloat16 = 23;  // NumPy's type numbers
 
 std::string cast_advice(const py::dtype& dtype) {
   const char kind = dtype.kind();
   if (kind == 'i' || kind == 'u' || kind == 'b') return "cast it with .astype(numpy.float32)";
   if (kind == 'f') return "cast it with .astype(numpy.float64)";
   return "pass real numbers";
-}
-
-bool is_plain_array(py::handle object) {
-  return Py_TYPE(object.ptr()) == py::detail::npy_api::get().PyArray_Type_;
-}
-
-// A masked array's mask would be lost; the attribute is looked up only on subclasses.
-void refuse_masked(const char* name, py::handle array) {
-  if (!is_plain_array(array) && PyObject_HasAttrString(array.ptr(), "mask") && PyObject_HasAttrString(array.ptr(), "filled"))
-    type_error(name, "an array without a mask", type_text(array), "fill it first, for example with .filled(0)");
 }
 
 DType dtype_of(const char* name, const py::dtype& dtype) {
@@ -67,14 +45,6 @@ Operand from_array(const char* name, py::array array) {
   refuse_masked(name, array);
   const DType dtype = dtype_of(name, array.dtype());
   return view_of(name, std::move(array), dtype);
-}
-
-py::object numpy(const char* attribute) { return py::module_::import("numpy").attr(attribute); }
-
-bool is_sequence_of_numbers(py::handle object) {
-  return PySequence_Check(object.ptr()) && !PyUnicode_Check(object.ptr()) && !PyBytes_Check(object.ptr()) &&
-         !PyObject_CheckBuffer(object.ptr()) && !PyObject_HasAttrString(object.ptr(), "__array__") &&
-         !PyObject_HasAttrString(object.ptr(), "__array_interface__");
 }
 
 // The dtype object that a sequence beside `operand` takes; bfloat16 through DLPack has none in NumPy and is no case of this.
@@ -109,35 +79,13 @@ py::array rounded_to(const py::array& values, const py::object& dtype) {
   return bfloat16_array(values).attr("view")(dtype);
 }
 
+// Without a dtype first: strings and objects must not become numbers because a dtype was asked for.
 py::array array_from(const char* name, py::handle object, const Operand* beside) {
-  try {
-    if (is_sequence_of_numbers(object)) {
-      // Without a dtype first: strings and objects must not become numbers because a dtype was asked for.
-      const py::array as_is = numpy("asarray")(object);
-      const char kind = as_is.dtype().kind();
-      if (as_is.size() > 0 && kind != 'f' && kind != 'i' && kind != 'u' && !is_bfloat16(as_is.dtype()))
-        type_error(name, "a sequence of real numbers", "a " + type_text(object) + " that NumPy reads as dtype " + std::string(py::str(as_is.dtype())));
-      return rounded_to(as_is, dtype_beside(beside));
-    }
-    return numpy("asarray")(object);
-  } catch (py::error_already_set& error) {
-    if (!error.matches(PyExc_ValueError) && !error.matches(PyExc_TypeError)) throw;
-    value_error(name, "a rectangular array or sequence of numbers", "a " + type_text(object) + " that NumPy refuses (" +
-                std::string(py::str(error.value())) + ")");
-  }
-}
-
-// A tensor as a NumPy array of float32 (float64), contiguous.
-py::array widened(const Operand& tensor) {
-  const bool doubles = tensor.dtype == DType::float64;
-  py::array result(py::dtype(doubles ? "float64" : "float32"), tensor.shape);
-  if (tensor.shape.empty() || tensor.size() == 0) return result;
-  const Rows rows = tensor.rows();
-  Buffer<char> temporary;
-  for (int64_t i = 0; i < rows.n_rows; ++i)
-    copy_row(table(), rows, i, 0, rows.width, RowLayout::wide,
-             static_cast<char*>(result.mutable_data()) + i * rows.width * (doubles ? 8 : 4), temporary);
-  return result;
+  const py::array as_is = array_as_is(name, object);
+  if (!is_sequence_of_numbers(object)) return as_is;
+  if (as_is.size() > 0 && !is_real(as_is.dtype()))
+    type_error(name, "a sequence of real numbers", "a " + type_text(object) + " that NumPy reads as dtype " + std::string(py::str(as_is.dtype())));
+  return rounded_to(as_is, dtype_beside(beside));
 }
 
 bool is_list_like(py::handle object) {
@@ -161,14 +109,9 @@ int64_t Operand::size() const {
   return n;
 }
 
-std::pair<const char*, const char*> Operand::extent() const {
-  if (size() == 0) return {data, data};
-  const char *first = data, *last = data + item_size(dtype);
-  for (size_t axis = 0; axis < shape.size(); ++axis) {
-    const ptrdiff_t reach = (shape[axis] - 1) * strides[axis];
-    (reach < 0 ? first : last) += reach;
-  }
-  return {first, last};
+Memory Operand::memory() const {
+  const auto [first, last] = extent(data, item_size(dtype), shape, strides);
+  return {name, owner, first, last};
 }
 
 Rows Operand::rows() const {
@@ -203,7 +146,7 @@ Rows Operand::rows() const {
 Operand operand(const char* name, py::handle object, const Operand* beside) {
   if (py::isinstance<py::array>(object)) return from_array(name, py::reinterpret_borrow<py::array>(object));
   if (object.is_none()) type_error(name, kFloatingArray, "None");
-  if (speaks_dlpack(object)) return operand_from_dlpack(name, object);
+  if (speaks_dlpack(object)) return operand_of(name, tensor_from_dlpack(name, object));
   if (beside && beside->dtype == DType::bfloat16 && !py::isinstance<py::array>(beside->owner) && is_sequence_of_numbers(object)) {
     return view_of(name, bfloat16_array(array_from(name, object, nullptr)), DType::bfloat16);
   }
@@ -240,23 +183,6 @@ Operand row_operand(const char* name, const char* shape, py::handle object) {
   Operand view = operand(name, object);
   if (view.shape.empty()) value_error(name, std::string("shape ") + shape, "shape ()", "a single row has one axis");
   return view;
-}
-
-py::array vector_operand(const char* name, const char* shape, py::handle object, int64_t length, const std::string& length_source,
-                         bool doubles) {
-  if (object.is_none()) return py::array();
-  if (py::isinstance<py::array>(object)) refuse_masked(name, object);
-  const py::array array = !py::isinstance<py::array>(object) && speaks_dlpack(object)
-                              ? widened(operand_from_dlpack(name, object))
-                              : array_from(name, object, nullptr);
-  const py::dtype dtype = array.dtype();
-  const char kind = dtype.kind();
-  if (kind != 'f' && kind != 'i' && kind != 'u' && !is_bfloat16(dtype))
-    type_error(name, "real numbers", "dtype " + std::string(py::str(dtype)));
-  if (array.ndim() != 1 || array.shape(0) != length)
-    value_error(name, std::string("shape ") + shape + " with " + length_source,
-                "shape " + shape_text(std::vector<int64_t>(array.shape(), array.shape() + array.ndim())));
-  return numpy("require")(array, py::dtype(doubles ? "float64" : "float32"), "CA");  // contiguous and aligned
 }
 
 std::vector<int64_t> leading(const std::vector<int64_t>& shape) { return {shape.begin(), shape.end() - 1}; }

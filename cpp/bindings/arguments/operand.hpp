@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "bindings/arguments/errors.hpp"
+#include "bindings/arguments/memory.hpp"
 #include "core/rows.hpp"
 
 namespace lmhead {
@@ -21,8 +21,7 @@ struct Operand {
   std::vector<ptrdiff_t> strides;  // bytes
 
   int64_t size() const;
-  // First and one-past-last byte that an element may touch; equal for an empty array.
-  std::pair<const char*, const char*> extent() const;
+  Memory memory() const;
   // Leading axes as rows of the last axis; ndim >= 1.
   Rows rows() const;
 };
@@ -42,10 +41,6 @@ Head head_operands(py::handle hidden, py::handle weight);
 
 // logits (..., V) or x (..., D): at least one axis.
 Operand row_operand(const char* name, const char* shape, py::handle object);
-
-// A small vector of any real dtype, (length,), as contiguous float32 or float64; None is an empty array.
-py::array vector_operand(const char* name, const char* shape, py::handle object, int64_t length, const std::string& length_source,
-                         bool doubles);
 
 // The shape without its last axis, and with another one.
 std::vector<int64_t> leading(const std::vector<int64_t>& shape);

@@ -1,6 +1,7 @@
 #include "bindings/arguments/options.hpp"
 
 #include <cmath>
+#include <limits>
 
 #include "core/parallel.hpp"
 
@@ -27,42 +28,55 @@ void clear_refusal() {
   throw py::error_already_set();
 }
 
-double real_option(const char* name, py::handle object, const char* expected) {
+}  // namespace
+
+bool is_bool(py::handle object) {
+  if (PyBool_Check(object.ptr())) return true;
+  return !PyLong_CheckExact(object.ptr()) && py::isinstance(object, py::dtype("bool").attr("type"));
+}
+
+double real_option(const char* name, py::handle object, const std::string& expected) {
   if (PyFloat_CheckExact(object.ptr())) return PyFloat_AS_DOUBLE(object.ptr());
   const bool number = PyFloat_Check(object.ptr()) || PyIndex_Check(object.ptr()) || PyObject_HasAttrString(object.ptr(), "__float__");
   if (!number || PyBool_Check(object.ptr()) || PyUnicode_Check(object.ptr()) || is_array_with_axes(object) || is_unreal_numpy(object))
-    type_error(name, expected, type_text(object));
+    type_error(name, expected, value_text(object));
   const double x = PyFloat_AsDouble(object.ptr());
   if (x == -1 && PyErr_Occurred()) {
     const bool too_large = PyErr_ExceptionMatches(PyExc_OverflowError);
     clear_refusal();
     if (too_large) value_error(name, expected, "an integer beyond the range of float64");
-    type_error(name, expected, type_text(object));
+    type_error(name, expected, value_text(object));
   }
   return x;
 }
 
-// Python refuses to print integers of thousands of digits.
-std::string integer_text(py::handle integer) {
-  const py::object text = py::reinterpret_steal<py::object>(PyObject_Str(integer.ptr()));
-  if (text) return text.cast<std::string>();
-  PyErr_Clear();
-  return "an integer too large to print";
-}
-
-}  // namespace
-
-int64_t integer_option(const char* name, py::handle object, int64_t least, int64_t most, const std::string& range) {
+py::int_ any_integer_option(const char* name, py::handle object, const std::string& range) {
+  if (PyLong_CheckExact(object.ptr())) return py::reinterpret_borrow<py::int_>(object);
   if (PyBool_Check(object.ptr()) || !PyIndex_Check(object.ptr()) || is_array_with_axes(object) || is_unreal_numpy(object))
-    type_error(name, range, type_text(object));
+    type_error(name, range, value_text(object));
   const py::object index = py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr()));
   if (!index) {
     clear_refusal();
-    type_error(name, range, type_text(object));
+    type_error(name, range, value_text(object));
   }
+  return py::reinterpret_borrow<py::int_>(index);
+}
+
+int64_t integer_option(const char* name, py::handle object, int64_t least, int64_t most, const std::string& range) {
+  const py::int_ index = any_integer_option(name, object, range);
   int overflow = 0;
   const long long x = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
-  if (overflow != 0 || x < least || x > most) value_error(name, range, integer_text(index));
+  if (overflow != 0 || x < least || x > most) value_error(name, range, value_text(index));
+  return x;
+}
+
+int64_t integer_of_at_least(const char* name, py::handle object, int64_t least) {
+  const std::string range = "an integer of at least " + std::to_string(least);
+  const py::int_ index = any_integer_option(name, object, range);
+  int overflow = 0;
+  const long long x = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+  if (overflow > 0) return std::numeric_limits<int64_t>::max();
+  if (overflow < 0 || x < least) value_error(name, range, value_text(index));
   return x;
 }
 

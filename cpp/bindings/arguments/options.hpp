@@ -8,6 +8,16 @@ namespace lmhead {
 // An integer from `least` to `most`; `range` says so in words. Booleans and floats are refused.
 int64_t integer_option(const char* name, py::handle object, int64_t least, int64_t most, const std::string& range);
 
+// The same without an upper end: what is beyond 64 bits is the greatest of them.
+int64_t integer_of_at_least(const char* name, py::handle object, int64_t least);
+// A Python integer of any size, as it is.
+py::int_ any_integer_option(const char* name, py::handle object, const std::string& range);
+
+bool is_bool(py::handle object);  // Python's or NumPy's
+
+// A float as it is, NaN and infinities too; `expected` says what it should be.
+double real_option(const char* name, py::handle object, const std::string& expected);
+
 double temperature_option(py::handle object);  // > 0, finite
 double softcap_option(py::handle object);      // None: 0; else > 0, finite
 double scale_option(py::handle object);        // None: 1; else finite

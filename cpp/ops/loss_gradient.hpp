@@ -1,0 +1,126 @@
+// A row of logits becomes the gradient of its loss, in place or elsewhere.
+// dce/df_v = C p_v - c_v y_v with C = sum of c_u y_u; at the target, where p may be close to y, as (C - c y) p - c y (1 - p), with
+// 1 - p from the rest. The z-loss adds 2 * scale * logsumexp * p_v. Then / temperature, and back through softcap and scale.
+#pragma once
+
+#include <cmath>
+
+#include "consumers/cross_entropy.hpp"
+#include "ops/loss_summary.hpp"
+
+namespace lmhead {
+
+// What p should be: y_v = smoothing / V for every class, and 1 - smoothing more for one; or a vector.
+template <class T>
+struct Desired {
+  int64_t special = -1;              // the target, or the class at which p is largest
+  double special_y = 0;              // there
+  double special_weighted = 0;       // with the class weight
+  double total = 0;                  // C
+  double elsewhere = 0;              // y of every other class, without its class weight; factor of `weighted`
+  const T* weighted = nullptr;       // (V,) class weights, or all of c_v y_v; null: 1
+};
+
+template <class T>
+class LossGradient {
+ public:
+  LossGradient(const KernelTable& table, const LossBlocks<T>& blocks, double filter_eps)
+      : table_(table), kernels_(row_kernels<T>(table)), blocks_(blocks), filter_eps_(filter_eps) {}
+
+  // `z`: the row's V logits, adjusted, or raw where there is a softcap; `out` may be `z`. Returns the mass that the filter took.
+  double row(const T* z, const RowLoss& loss, const Desired<T>& desired, const RowCoefficients& coefficients, T* out) const {
+    const LossSpec<T>& spec = blocks_.spec();
+    const int64_t n_ids = blocks_.n_ids();
+    if (!loss.defined()) {
+      std::fill(out, out + n_ids, std::numeric_limits<T>::quiet_NaN());
+      return 0;
+    }
+    const bool capped = spec.adjust.softcap != 0;
+    const double outer = (capped ? 1 : spec.adjust.scale) * std::min(1 / spec.temperature, std::numeric_limits<double>::max());
+    GradientRow<T> g{};
+    g.max = static_cast<T>(loss.max);
+    g.inverse_temperature = blocks_.inverse_temperature();
+    g.factor = finite((coefficients.cross_entropy * desired.total + coefficients.log_sum_exp) / (1 + loss.rest) * outer);
+    g.desired_factor = finite(coefficients.cross_entropy * desired.elsewhere * outer);
+    const T* weighted = g.desired_factor != T(0) ? desired.weighted : nullptr;
+    const double at_special = special(loss, desired, coefficients) * outer;
+    const double distance = distance_at(loss, desired);
+    T special_slope = T(1);
+    double skipped = 0;
+    // Row by row where one call does, block by block where something has to be kept apart.
+    const int64_t step = capped || filter_eps_ > 0 ? kBlockIds : std::max<int64_t>(1, n_ids);
+    for (int64_t first = 0; first < n_ids; first += step) {
+      T adjusted[kBlockIds], slopes[kBlockIds];
+      g.n = std::min(step, n_ids - first);
+      g.logits = z + first;
+      g.out = out + first;
+      g.desired = weighted ? weighted + first : nullptr;
+      if (step == kBlockIds) {  // `z` may be overwritten
+        std::copy(z + first, z + first + g.n, adjusted);
+        g.logits = adjusted;
+      }
+      if (capped) {
+        spec.adjust.slopes(table_, z + first, first, g.n, slopes);
+        spec.adjust(table_, {adjusted, g.n, 0, 1, first, g.n});
+        g.slopes = slopes;
+        const int64_t at = desired.special - first;
+        if (at >= 0 && at < g.n) special_slope = slopes[at];
+      }
+      kernels_.gradient_row(g);
+      if (filter_eps_ > 0) skipped += filter(g, first, loss, desired);
+    }
+    if (desired.special >= 0) {
+      const bool small = filter_eps_ > 0 && distance < filter_eps_;
+      skipped += small ? distance : 0;
+      out[desired.special] = small ? T(0) : static_cast<T>(at_special * double(special_slope));
+    }
+    return skipped;
+  }
+
+ private:
+  // A coefficient beyond the range of T stays a number, so that what underflowed to 0 stays 0 under it.
+  static T finite(double x) {
+    const double most = double(std::numeric_limits<T>::max());
+    if (x != x) return static_cast<T>(x);
+    return static_cast<T>(std::min(most, std::max(-most, x)));
+  }
+
+  // p and 1 - p of the special class.
+  double exp_at(const RowLoss& loss) const {
+    const T logit = static_cast<T>(loss.target_logit);
+    T e;
+    kernels_.gradient_row({&logit, 1, static_cast<T>(loss.max), blocks_.inverse_temperature(), T(1), T(0), nullptr, nullptr, &e});
+    return double(e);
+  }
+  double p(const RowLoss& loss) const { return exp_at(loss) / (1 + loss.rest); }
+  double not_p(const RowLoss& loss) const {
+    return loss.target_logit == loss.max ? loss.rest / (1 + loss.rest) : 1 - p(loss);
+  }
+  double special(const RowLoss& loss, const Desired<T>& d, const RowCoefficients& c) const {
+    if (d.special < 0) return 0;
+    return c.cross_entropy * ((d.total - d.special_weighted) * p(loss) - d.special_weighted * not_p(loss)) + c.log_sum_exp * p(loss);
+  }
+  double distance_at(const RowLoss& loss, const Desired<T>& d) const {
+    if (d.special < 0 || filter_eps_ <= 0) return 0;
+    return std::fabs((1 - d.special_y) * p(loss) - d.special_y * not_p(loss));
+  }
+
+  // The block's filter, on both sides of the special class.
+  double filter(const GradientRow<T>& g, int64_t first, const RowLoss& loss, const Desired<T>& desired) const {
+    const auto part = [&](int64_t from, int64_t to) {
+      if (from >= to) return 0.0;
+      return double(kernels_.filter_gradient(g.logits + from, to - from, g.max, g.inverse_temperature, static_cast<T>(1 / (1 + loss.rest)),
+                                             static_cast<T>(desired.elsewhere), static_cast<T>(filter_eps_), g.out + from));
+    };
+    const int64_t at = desired.special - first;
+    if (at < 0 || at >= g.n) return part(0, g.n);
+    return part(0, at) + part(at + 1, g.n);
+  }
+
+  const KernelTable& table_;
+  const RowKernels<T>& kernels_;
+  const LossBlocks<T>& blocks_;
+  double filter_eps_;
+};
+
+}  // namespace lmhead

@@ -1,0 +1,58 @@
+"""Options of the losses for numeric tests: each alone, and drawn at random.
+
+Knows names and ranges. Refuses to know what they do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def single_options(rows: int, vocabulary: int) -> dict[str, dict[str, Any]]:
+    """Return every option alone, by a name; vectors hold numbers that float32 and bfloat16 have."""
+    rng = np.random.default_rng([rows, vocabulary])
+    eighths = rng.integers(1, 16, vocabulary) / 8
+    return {
+        "none": {},
+        "bias": {"bias": rng.integers(-40, 40, vocabulary) / 8},
+        "class_weight": {"class_weight": eighths},
+        "negative class_weight": {"class_weight": eighths - 0.75, "reduction": "sum"},
+        "token_weight": {"token_weight": np.arange(1, rows + 1) % 5 / 4},
+        "sum": {"reduction": "sum"},
+        "unreduced": {"reduction": "none"},
+        "label_smoothing": {"label_smoothing": 0.2},
+        "all smooth": {"label_smoothing": 1.0},
+        "softcap": {"softcap": 3.0},
+        "scale": {"scale": -0.5},
+        "temperature": {"temperature": 0.7},
+        "lse_square_scale": {"lse_square_scale": 0.01},
+        "num_items": {"num_items": 3.5},
+        "grad_output": {"grad_output": -2.5},
+        "grad_output of each": {"grad_output": rng.integers(-8, 8, rows) / 4, "reduction": "none"},
+    }
+
+
+def random_options(seed: int, rows: int, vocabulary: int) -> dict[str, Any]:
+    """Return a random set of random options."""
+    rng = np.random.default_rng([seed, rows, vocabulary])
+    reduction = REDUCTIONS[seed % 3]
+    drawn: dict[str, Any] = {
+        "bias": rng.integers(-40, 40, vocabulary) / 8,
+        "class_weight": rng.integers(1, 16, vocabulary) / 8,
+        "token_weight": rng.integers(0, 8, rows) / 4,
+        "label_smoothing": rng.random(),
+        "softcap": 1 + 9 * rng.random(),
+        "scale": 2 * rng.standard_normal(),
+        "temperature": 0.4 + rng.random(),
+        "lse_square_scale": 0.1 * rng.random(),
+        "num_items": 1 + 9 * rng.random(),
+        "grad_output": rng.integers(-8, 8, rows) / 4 if reduction == "none" else rng.standard_normal(),
+    }
+    chosen = {name: value for name, value in drawn.items() if rng.random() < 0.6}
+    if reduction != "mean":
+        chosen.pop("num_items", None)
+    return chosen | {"reduction": reduction}
