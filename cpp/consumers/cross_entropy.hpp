@@ -49,29 +49,25 @@ struct BlockPartials {
 template <class T>
 class PartialRows {
  public:
+  // Of one spec, whatever the sizes.
   void reserve(int64_t n_rows, int64_t n_blocks, const LossSpec<T>& spec, bool with_gaps) {
     n_blocks_ = n_blocks;
-    const int64_t n = n_rows * n_blocks;
-    sums_.reserve(2 * n);
-    if (spec.entropy) entropies_.reserve(n);
-    if (with_gaps) gaps_.reserve(n);
-    if (spec.argmax) firsts_.reserve(n);
-    n_ = n;
-    entropy_ = spec.entropy;
-    with_gaps_ = with_gaps;
-    argmax_ = spec.argmax;
+    n_ = n_rows * n_blocks;
+    sums_.reserve(2 * n_);
+    if (spec.entropy) entropies_.reserve(n_);
+    if (with_gaps) gaps_.reserve(n_);
+    if (spec.argmax) firsts_.reserve(n_);
   }
   BlockPartials<T> row(int64_t r) const {
     const int64_t at = r * n_blocks_;
-    return {sums_.get() + at, sums_.get() + n_ + at, entropy_ ? entropies_.get() + at : nullptr, with_gaps_ ? gaps_.get() + at : nullptr,
-            argmax_ ? firsts_.get() + at : nullptr};
+    const auto from = [at](const auto& buffer) { return buffer.get() ? buffer.get() + at : nullptr; };
+    return {sums_.get() + at, sums_.get() + n_ + at, from(entropies_), from(gaps_), from(firsts_)};
   }
 
  private:
   ReturnedBuffer<T> sums_, entropies_, gaps_;
   ReturnedBuffer<int32_t> firsts_;
   int64_t n_blocks_ = 0, n_ = 0;
-  bool entropy_ = false, with_gaps_ = false, argmax_ = false;
 };
 
 // Sums of the weights of the classes in each block.

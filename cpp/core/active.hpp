@@ -29,7 +29,7 @@ void sum_active_ids(const KernelTable& table, const T* g, ptrdiff_t stride, int6
     const T *rows[kBlockIds], *listed[kBlockIds];
     for (int64_t id = 0; id < weight.n_rows; id += kBlockIds) {
       const int64_t n_block = std::min(kBlockIds, weight.n_rows - id);
-      for (int64_t j = 0; j < n_block; ++j) rows[j] = reader.read(id + j, 0, weight.width, widened + j * weight.width, mine.temporary);
+      reader.read_rows(id, n_block, widened, mine.temporary, rows);
       for (int64_t t = task * rows_per_task; t < std::min(n, (task + 1) * rows_per_task); ++t) {
         const int64_t found = row_kernels<T>(table).find_active(g + t * stride + id, n_block, places, values);
         if (found == 0) continue;

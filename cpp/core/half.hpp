@@ -1,4 +1,4 @@
-// float32 to the half-precision formats, nearest even: results that are rounded once at their end.
+// float32 to float16, nearest even: results that are rounded once at their end. (bfloat16 is a kernel, `narrow_bf16`.)
 #pragma once
 
 #include <cstdint>

@@ -24,19 +24,6 @@ constexpr int64_t kRowsAhead = 6;
 // Elements beyond the width that keep rows of a power-of-two width out of one set of the first-level cache.
 constexpr int64_t kRowPadding = 16;
 
-// Neighbours of half-precision rows as words: words[i] = first[i], second[i]; zeros where there is no second.
-void pair_elements(const char* first, const char* second, int64_t n, uint32_t* words) {
-  const auto element = [](const char* from, int64_t i) {
-    uint16_t bits;
-    std::memcpy(&bits, from + 2 * i, 2);
-    return uint32_t{bits};
-  };
-  if (!second)
-    for (int64_t i = 0; i < n; ++i) words[i] = element(first, i);
-  else
-    for (int64_t i = 0; i < n; ++i) words[i] = element(first, i) | element(second, i) << 16;
-}
-
 }  // namespace
 
 Projection::Projection(const KernelTable& table, const Rows& hidden, const Rows& weight)

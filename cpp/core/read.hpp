@@ -23,6 +23,12 @@ class Reader {
     return to;
   }
 
+  // Whole rows [first, first + n): where they lie, or copied side by side to `to`.
+  void read_rows(int64_t first, int64_t n, T* to, Buffer<char>& temporary, const T** rows) const {
+    const int64_t width = logits_.width;
+    for (int64_t i = 0; i < n; ++i) rows[i] = read(first + i, 0, width, to + i * width, temporary);
+  }
+
  private:
   const KernelTable& table_;
   const Rows& logits_;

@@ -53,6 +53,19 @@ inline void gather_elements(const char* from, ptrdiff_t stride, int64_t n, DType
   else gather_elements(from, stride, n, swapped, static_cast<uint16_t*>(to));
 }
 
+// Neighbours of half-precision rows as words: words[i] = first[i], second[i]; zeros where there is no second.
+inline void pair_elements(const char* first, const char* second, int64_t n, uint32_t* words) {
+  const auto element = [](const char* from, int64_t i) {
+    uint16_t bits;
+    std::memcpy(&bits, from + 2 * i, 2);
+    return uint32_t{bits};
+  };
+  if (!second)
+    for (int64_t i = 0; i < n; ++i) words[i] = element(first, i);
+  else
+    for (int64_t i = 0; i < n; ++i) words[i] = element(first, i) | element(second, i) << 16;
+}
+
 // A contiguous native run in the layout a kernel wants; for bf16_pairs whole groups of 32 are written.
 inline void convert_run(const KernelTable& table, const void* from, int64_t n, DType dtype, RowLayout layout, void* to) {
   const auto* half = static_cast<const uint16_t*>(from);

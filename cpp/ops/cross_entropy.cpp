@@ -30,15 +30,13 @@ class RowLosses {
     const auto n = static_cast<int64_t>(counted_.rows.size());
     if (double(n) * double(logits_.width) < kSerialElements) threads = 1;
     std::vector<Scratch> scratch(static_cast<size_t>(threads));
+    const std::vector<int64_t>& differentiated = summary_.differentiated();
     run_tasks(threads, n, [&](int worker, int64_t i) {
       Scratch& mine = scratch[static_cast<size_t>(worker)];
       one_row(i, mine);
-      if (gradient_ && !summary_.no_gradient()) one_gradient(i, mine);
+      if (gradient_ && !differentiated.empty()) one_gradient(i, mine);
     });
-    if (gradient_ && !accumulate_) {
-      static const std::vector<int64_t> none;
-      GradientRows<T>(kernels_, *gradient_).clear_except(summary_.no_gradient() ? none : counted_.rows, threads);
-    }
+    if (gradient_ && !accumulate_) GradientRows<T>(kernels_, *gradient_).clear_except(differentiated, threads);
   }
 
   LossScalars write(const LossTarget& out) const { return summary_.template write<T>(losses_, best_, out); }

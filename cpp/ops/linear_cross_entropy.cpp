@@ -1,7 +1,6 @@
 // The fused loss. Alone it is one fold. With gradients the rows go in chunks: a fold that keeps the chunk's logits in a bounded
 // buffer, a map that turns them into p - y in place, and the two products of the backward pass.
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "core/active.hpp"
@@ -49,27 +48,27 @@ class LinearLoss {
   LinearLoss(const Rows& hidden, const Rows& weight, const Counted& counted, const LossOptions& options, const LinearGradients* gradients,
              bool entropy, bool argmax, int threads)
       : kernels_(table()), hidden_(hidden), weight_(weight), counted_(counted), gradients_(gradients), threads_(threads),
-        n_ids_(weight.n_rows), summary_(counted, options), counted_for_gradients_(counted.rows), setup_(options, n_ids_, entropy, argmax),
+        n_ids_(weight.n_rows), summary_(counted, options), setup_(options, n_ids_, entropy, argmax),
         blocks_(kernels_, setup_.spec(), n_ids_) {
     losses_.resize(counted.rows.size());
     if (double(counted.rows.size()) * double(n_ids_) * double(hidden.width) < kSerialStep) threads_ = 1;
   }
 
-  std::vector<RowLoss>& losses() { return losses_; }
+  const std::vector<RowLoss>& losses() const { return losses_; }
   const LossSummary& summary() const { return summary_; }
   double skipped_mass() const { return skipped_mass_; }
 
   void run(int64_t chunk_rows) {
     const auto n = static_cast<int64_t>(counted_.rows.size());
     if (!gradients_) return forward(0, n, {}, false);
-    if (summary_.no_gradient()) {  // as if no row counted, so that not even NaN gets anywhere
+    if (differentiated().empty()) {  // as if no row counted, so that not even NaN gets anywhere
       forward(0, n, {}, false);
-      counted_for_gradients_.clear();
+      start_gradients();
+      return finish_gradients();
     }
     const int64_t step = rows_per_chunk(chunk_rows, n, n_ids_, hidden_.width, sizeof(T));
-    if (!counted_for_gradients_.empty()) logits_.reserve(std::min(step, n) * logits_stride());  // what may fail, before anything is written
+    logits_.reserve(std::min(step, n) * logits_stride());  // what may fail, before anything is written
     start_gradients();
-    if (counted_for_gradients_.empty()) return finish_gradients();
     for (int64_t first = 0; first < n; first += step) chunk(first, std::min(step, n - first));
     finish_gradients();
   }
@@ -78,6 +77,7 @@ class LinearLoss {
   bool wants_hidden() const { return gradients_->hidden.wanted; }
   bool wants_weight() const { return gradients_->weight.wanted; }
   bool wants_bias() const { return gradients_->bias.wanted; }
+  const std::vector<int64_t>& differentiated() const { return summary_.differentiated(); }
 
   void forward(int64_t first, int64_t n, const Place<T>& logits, bool raw) {
     if (n == 0) return;
@@ -92,14 +92,9 @@ class LinearLoss {
     kind_ = sizeof(T) == 8 ? ContractionKind::f64
             : hidden_.dtype == DType::bfloat16 && weight_.dtype == DType::bfloat16 && !filtered() ? ContractionKind::bf16
                                                                                                    : ContractionKind::f32;
-    if (wants_hidden()) {
-      if (!gradients_->accumulate) GradientRows<T>(kernels_, gradients_->hidden).clear_except(counted_for_gradients_, threads_);
-    }
-    if (wants_weight()) {
-      const GradientRows<T> rows(kernels_, gradients_->weight);
-      if (!rows.full_precision()) weight_sums_.reserve(n_ids_ * hidden_.width);
-    }
-    if (wants_weight() && (gradients_->accumulate || counted_for_gradients_.empty())) begin_weight();
+    if (wants_hidden() && !gradients_->accumulate) GradientRows<T>(kernels_, gradients_->hidden).clear_except(differentiated(), threads_);
+    if (wants_weight() && !GradientRows<T>(kernels_, gradients_->weight).full_precision()) weight_sums_.reserve(n_ids_ * hidden_.width);
+    if (wants_weight() && (gradients_->accumulate || differentiated().empty())) begin_weight();
     if (wants_bias()) {
       T* sums = bias_sums_.reserve(n_ids_);
       std::fill(sums, sums + n_ids_, T(0));
@@ -122,7 +117,7 @@ class LinearLoss {
     Buffer<char> temporary;
     if (wants_bias()) GradientRows<T>(kernels_, gradients_->bias).store(0, 0, n_ids_, bias_sums_.get(), temporary);
     const GradientRows<T> rows(kernels_, gradients_->weight);
-    if (!wants_weight() || rows.full_precision() || counted_for_gradients_.empty()) return;
+    if (!wants_weight() || rows.full_precision() || differentiated().empty()) return;
     rows.each(threads_, [&](int64_t id, Buffer<char>& mine) { rows.store(id, 0, rows.width(), weight_sums_.get() + id * rows.width(), mine); });
   }
 
@@ -160,33 +155,22 @@ class LinearLoss {
       for (int64_t r = 0; r < n; ++r) std::copy(logits + r * stride + id, logits + r * stride + id + n_block, block + r * kBlockIds);
       return;
     }
-    auto* pairs = reinterpret_cast<uint16_t*>(block);
-    for (int64_t r = 0; r < n; r += 2) {
-      const auto* even = reinterpret_cast<const uint16_t*>(logits + r * stride) + id;
-      const auto* odd = r + 1 < n ? reinterpret_cast<const uint16_t*>(logits + (r + 1) * stride) + id : nullptr;
-      uint16_t* to = pairs + r * kBlockIds;
-      for (int64_t j = 0; j < n_block; ++j) {
-        to[2 * j] = even[j];
-        to[2 * j + 1] = odd ? odd[j] : uint16_t(0);
-      }
-    }
+    const auto half_row = [&](int64_t r) { return reinterpret_cast<const char*>(logits + r * stride) + 2 * id; };
+    auto* pairs = reinterpret_cast<uint32_t*>(block);
+    for (int64_t r = 0; r < n; r += 2) pair_elements(half_row(r), r + 1 < n ? half_row(r + 1) : nullptr, n_block, pairs + r / 2 * kBlockIds);
   }
 
-  void add_to_bias(const T* block, int64_t n, int64_t id, int64_t n_block) const {
+  void add_to_bias(const T* logits, int64_t stride, int64_t n, int64_t id, int64_t n_block) const {
     T* sums = bias_sums_.get() + id;
-    if (kind_ != ContractionKind::bf16) {
-      for (int64_t r = 0; r < n; ++r)
-        for (int64_t j = 0; j < n_block; ++j) sums[j] += block[r * kBlockIds + j];
-      return;
-    }
-    const auto* pairs = reinterpret_cast<const uint16_t*>(block);
-    for (int64_t r = 0; r < n; ++r)
-      for (int64_t j = 0; j < n_block; ++j) {
-        const uint32_t bits = static_cast<uint32_t>(pairs[r / 2 * 2 * kBlockIds + 2 * j + r % 2]) << 16;
-        float g;
-        std::memcpy(&g, &bits, 4);
-        sums[j] += static_cast<T>(g);
+    T widened[kBlockIds];
+    for (int64_t r = 0; r < n; ++r) {
+      const T* g = logits + r * stride + id;
+      if (kind_ == ContractionKind::bf16) {
+        kernels_.widen_bf16(reinterpret_cast<const uint16_t*>(logits + r * stride) + id, n_block, reinterpret_cast<float*>(widened));
+        g = widened;
       }
+      for (int64_t j = 0; j < n_block; ++j) sums[j] += g[j];
+    }
   }
 
   void sum_over_tokens(int64_t first, int64_t n, const T* logits, int64_t stride) {
@@ -199,7 +183,11 @@ class LinearLoss {
     ReturnedBuffer<T> widened;
     std::vector<const T*> hidden_rows;
     if (wants_weight() && !filtered()) over_tokens.pack(hidden, 0, n, threads_);
-    if (wants_weight() && filtered()) hidden_rows = in_place(hidden, widened);
+    if (wants_weight() && filtered()) {
+      Buffer<char> temporary;
+      hidden_rows.resize(static_cast<size_t>(n));
+      Reader<T>(kernels_, hidden).read_rows(0, n, widened.reserve(n * width), temporary, hidden_rows.data());
+    }
     struct Scratch {
       ReturnedBuffer<T> block, rows;
       Buffer<char> temporary;
@@ -211,10 +199,10 @@ class LinearLoss {
     run_tasks(threads, ceil_div(n_ids_, ids_per_task), [&](int worker, int64_t task) {
       Scratch& mine = scratch[static_cast<size_t>(worker)];
       const int64_t id = task * ids_per_task, n_block = std::min(ids_per_task, n_ids_ - id);
+      if (wants_bias()) add_to_bias(logits, stride, n, id, n_block);
+      if (!wants_weight() || width == 0) return;
       T* block = mine.block.reserve(round_up(n, 2) * kBlockIds);
       gather_block(logits, stride, n, id, n_block, block);
-      if (wants_bias()) add_to_bias(block, n, id, n_block);
-      if (!wants_weight() || width == 0) return;
       if (filtered()) mine.active.find(kernels_, block, n, n_block);
       // Ids [at, at + count) of the block.
       const auto add = [&](int64_t at, int64_t count, T* to, ptrdiff_t to_stride) {
@@ -234,16 +222,6 @@ class LinearLoss {
         for (int64_t j = 0; j < count; ++j) rows.store(id + at + j, 0, width, together + j * width, mine.temporary);
       }
     });
-  }
-
-  // Rows of T where they lie, or copies of all of them.
-  std::vector<const T*> in_place(const Rows& hidden, ReturnedBuffer<T>& widened) const {
-    const Reader<T> reader(kernels_, hidden);
-    Buffer<char> temporary;
-    T* copies = widened.reserve(hidden.n_rows * hidden.width);
-    std::vector<const T*> rows;
-    for (int64_t r = 0; r < hidden.n_rows; ++r) rows.push_back(reader.read(r, 0, hidden.width, copies + r * hidden.width, temporary));
-    return rows;
   }
 
   void sum_over_ids(int64_t first, int64_t n, const T* logits, int64_t stride) {
@@ -274,7 +252,6 @@ class LinearLoss {
   int threads_;
   int64_t n_ids_;
   LossSummary summary_;
-  std::vector<int64_t> counted_for_gradients_;
   LossSetup<T> setup_;
   LossBlocks<T> blocks_;
   double skipped_mass_ = 0;

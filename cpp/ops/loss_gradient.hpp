@@ -43,8 +43,7 @@ class LossGradient {
     g.factor = finite((coefficients.cross_entropy * desired.total + coefficients.log_sum_exp) / (1 + loss.rest) * outer);
     g.desired_factor = finite(coefficients.cross_entropy * desired.elsewhere * outer);
     const T* weighted = g.desired_factor != T(0) ? desired.weighted : nullptr;
-    const double at_special = special(loss, desired, coefficients) * outer;
-    const double distance = distance_at(loss, desired);
+    const Special special = special_of(loss, desired, coefficients);
     T special_slope = T(1);
     double skipped = 0;
     // Row by row where one call does, block by block where something has to be kept apart.
@@ -70,9 +69,9 @@ class LossGradient {
       if (filter_eps_ > 0) skipped += filter(g, first, loss, desired);
     }
     if (desired.special >= 0) {
-      const bool small = filter_eps_ > 0 && distance < filter_eps_;
-      skipped += small ? distance : 0;
-      out[desired.special] = small ? T(0) : static_cast<T>(at_special * double(special_slope));
+      const bool small = filter_eps_ > 0 && special.distance < filter_eps_;
+      skipped += small ? special.distance : 0;
+      out[desired.special] = small ? T(0) : static_cast<T>(special.slope * outer * double(special_slope));
     }
     return skipped;
   }
@@ -85,24 +84,19 @@ class LossGradient {
     return static_cast<T>(std::min(most, std::max(-most, x)));
   }
 
-  // p and 1 - p of the special class.
-  double exp_at(const RowLoss& loss) const {
+  // The special class: the gradient by its final logit, and |p - y|.
+  struct Special {
+    double slope = 0, distance = 0;
+  };
+  Special special_of(const RowLoss& loss, const Desired<T>& d, const RowCoefficients& c) const {
+    if (d.special < 0) return {};
     const T logit = static_cast<T>(loss.target_logit);
     T e;
     kernels_.gradient_row({&logit, 1, static_cast<T>(loss.max), blocks_.inverse_temperature(), T(1), T(0), nullptr, nullptr, &e});
-    return double(e);
-  }
-  double p(const RowLoss& loss) const { return exp_at(loss) / (1 + loss.rest); }
-  double not_p(const RowLoss& loss) const {
-    return loss.target_logit == loss.max ? loss.rest / (1 + loss.rest) : 1 - p(loss);
-  }
-  double special(const RowLoss& loss, const Desired<T>& d, const RowCoefficients& c) const {
-    if (d.special < 0) return 0;
-    return c.cross_entropy * ((d.total - d.special_weighted) * p(loss) - d.special_weighted * not_p(loss)) + c.log_sum_exp * p(loss);
-  }
-  double distance_at(const RowLoss& loss, const Desired<T>& d) const {
-    if (d.special < 0 || filter_eps_ <= 0) return 0;
-    return std::fabs((1 - d.special_y) * p(loss) - d.special_y * not_p(loss));
+    const double p = double(e) / (1 + loss.rest);
+    const double not_p = loss.target_logit == loss.max ? loss.rest / (1 + loss.rest) : 1 - p;
+    return {c.cross_entropy * ((d.total - d.special_weighted) * p - d.special_weighted * not_p) + c.log_sum_exp * p,
+            std::fabs((1 - d.special_y) * p - d.special_y * not_p)};
   }
 
   // The block's filter, on both sides of the special class.
