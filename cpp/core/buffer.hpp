@@ -66,7 +66,7 @@ class Buffer {
 
   static Owner allocate(int64_t count) {
     if (count <= 0) return {};
-    if (static_cast<uint64_t>(count) > static_cast<uint64_t>(std::numeric_limits<ptrdiff_t>::max()) / sizeof(T) - 1) throw std::bad_alloc();
+    if (static_cast<uint64_t>(count) > static_cast<uint64_t>(std::numeric_limits<ptrdiff_t>::max() - ptrdiff_t(kHugePage)) / sizeof(T)) throw std::bad_alloc();
     const size_t bytes = static_cast<size_t>(round_up(static_cast<int64_t>(static_cast<size_t>(count) * sizeof(T)), kCacheLine));
     const bool huge = bytes >= kHugeBytes;
 #if defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
@@ -76,7 +76,8 @@ class Buffer {
       return Owner(static_cast<T*>(p), Free{bytes});
     }
 #endif
-    void* p = std::aligned_alloc(huge ? kHugePage : kCacheLine, bytes);
+    const size_t alignment = huge ? kHugePage : kCacheLine;
+    void* p = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);  // a multiple, as C11 asks
     if (!p) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
     if (huge) madvise(p, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // advice: what becomes of it does not matter
