@@ -143,10 +143,14 @@ class GgufFile:
             got = f"{swapped} in a big-endian file" if swapped in (2, 3) else version
             raise malformed(self.path, "version", "2 or 3, little-endian", got)
 
+    def _name(self, cursor: Cursor, field: str) -> str:
+        name = cursor.text(field, LONGEST_NAME)
+        if not name:
+            raise malformed(self.path, field, "a name", "an empty one")
+        return name
+
     def _read_pair(self, cursor: Cursor) -> None:
-        key = cursor.text("metadata key", LONGEST_NAME)
-        if not key:
-            raise malformed(self.path, "metadata key", "a name", "an empty one")
+        key = self._name(cursor, "metadata key")
         if key in self.metadata or key in self._arrays:
             raise malformed(self.path, key, "one value", "a second one")
         kind = cursor.u32(key)
@@ -192,7 +196,7 @@ class GgufFile:
     def _read_tensors(self, cursor: Cursor, count: int) -> dict[str, GgufTensor]:
         table: dict[str, GgufTensor] = {}
         for _ in range(count):
-            name = cursor.text("tensor name", LONGEST_NAME)
+            name = self._name(cursor, "tensor name")
             if name in table:
                 raise malformed(self.path, name, "one tensor of that name", "a second one")
             table[name] = self._read_tensor(cursor, name)

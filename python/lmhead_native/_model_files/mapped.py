@@ -27,7 +27,8 @@ _U64 = struct.Struct("<Q")
 
 def malformed(path: Path, field: str, expected: str, got: object) -> ValueError:
     """Build the error about one field of a file."""
-    return ValueError(f"{path}: {shown(field)}: expected {expected}, got {got}")
+    name = shown(field) or "''"
+    return ValueError(f"{path}: {name}: expected {expected}, got {got}")
 
 
 def shown(text: str) -> str:
