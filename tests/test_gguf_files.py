@@ -184,6 +184,13 @@ def test_scale_before_the_softcap_is_the_same_function() -> None:
         ("command-r", {"attention__layer_norm_epsilon": 0.25}, False, "layer", 0.25),
         ("gpt2", {"attention__layer_norm_epsilon": 0.25}, True, "layer", 0.25),
         ("t5", {"attention__layer_norm_epsilon": 0.5, "attention__layer_norm_rms_epsilon": 0.25}, False, "rms", 0.25),
+        (
+            "cohere2moe",
+            {"attention__layer_norm_epsilon": 0.5, "attention__layer_norm_rms_epsilon": 0.0},
+            False,
+            "layer",
+            0.5,
+        ),
         ("llama", {}, False, "rms", 1e-6),
         ("gpt2", {}, True, "layer", 1e-5),
     ],
@@ -297,6 +304,20 @@ def test_tensors_of_unknown_type_are_left_alone(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match=r"output\.weight: expected a tensor type known here, got type 200"):
         find_gguf_head(path)
+
+
+def test_offsets_beyond_32_bits(tmp_path: Path) -> None:
+    path, far = tmp_path / "sparse.gguf", 2**32 + 64
+    octets = write.gguf(LLAMA, [tensor("pad", np.zeros(1), "I8"), tensor("output.weight", WEIGHT)])
+    last = struct.pack("<IQQI", 2, D, V, 0)
+    start = len(octets) - WEIGHT.nbytes - 32
+    header = octets[:start].replace(last + struct.pack("<Q", 32), last + struct.pack("<Q", far))
+    with path.open("wb") as file:  # the hole takes no room on the disk
+        file.write(header)
+        file.seek(start + far)
+        file.write(WEIGHT.tobytes())
+    assert GgufFile(path).tensors["output.weight"].offset == start + far
+    assert_array_equal(floats(find_gguf_head(path)), WEIGHT)
 
 
 def test_block_sizes_are_those_of_the_package() -> None:

@@ -19,8 +19,8 @@ from itertools import product
 # Granites are several: granite, granitemoe, granitehybrid.
 GGUF_DIVIDES = ("granite", "minicpm")
 
-# Files written before the key existed: llama.cpp's constant for Grok-1; MiniCPM's config has dim_model_base = 256, and
-# conversion of MiniCPM3 never writes the key.
+# Files written before the key existed: llama.cpp's constant for Grok-1; MiniCPM multiplies by dim_model_base / width,
+# which is 256 in all its configs, and conversion of MiniCPM3 never writes a key.
 GGUF_SCALE_WITHOUT_KEY = {"grok": 0.5773502691896257}
 GGUF_BASE_WIDTH_WITHOUT_KEY = {"minicpm": 256, "minicpm3": 256}
 
@@ -36,7 +36,8 @@ GGUF_USUAL_NORM_NAMES = ("output_norm", "dec.output_norm")
 
 # --- safetensors, by the config's model_type -------------------------------------------------------------------------
 
-# The norm multiplies by 1 + w. Not: gemma3n, gemma4 (plain gains again), qwen3 and qwen3_moe.
+# The norm multiplies by 1 + w. Not: gemma3n and gemma4 (plain gains again), qwen3 and qwen3_moe, nor the final norm of
+# Muse Glimmer, whose other norms do.
 GAIN_PLUS_ONE = frozenset(
     (
         "gemma",
@@ -57,8 +58,8 @@ GAIN_PLUS_ONE = frozenset(
     )
 )
 
-# A LayerNorm that has no bias to be recognised by.
-LAYER_NORM = frozenset(("cohere", "cohere2", "dbrx", "mpt", "olmo"))
+# A LayerNorm that has no bias to be recognised by, unless the config has the epsilon of an RMSNorm.
+LAYER_NORM = frozenset(("cohere", "cohere2", "cohere2_moe", "dbrx", "mpt", "olmo"))
 NORM_WITHOUT_GAIN = {"olmo": "layer", "nanochat": "rms"}
 
 # Tied heads of these get hidden states times width ** -0.5.
@@ -73,7 +74,7 @@ MULTIPLIER_KEYS = (
 )
 DIVISOR_KEYS = ("logits_scaling",)
 LOGITS_SCALING_MULTIPLIES = frozenset(("hyperclovax",))
-SCALE_WITHOUT_KEY = {"cohere": 0.0625, "cohere2": 0.0625}
+SCALE_WITHOUT_KEY = {"cohere": 0.0625, "cohere2": 0.0625}  # the defaults of their configs
 
 SOFTCAP_KEYS = (
     "final_logit_softcapping",  # Gemma 2 and later, Grok

@@ -119,8 +119,8 @@ class _Model:
         bias = self._vector(f"{name}.bias", width) if name and f"{name}.bias" in self.where else None
         rms = self._number("attention.layer_norm_rms_epsilon", positive=True)
         layer = self._number("attention.layer_norm_epsilon", positive=True)
-        # Which epsilon a file has says which norm it is; only a LayerNorm has a bias.
-        is_layer = bias is not None or bare == "layer" or (rms is None and layer is not None)
+        # Which epsilon a file has says which norm it is (a 0 stands for none); only a LayerNorm has a bias.
+        is_layer = bias is not None or bare == "layer" or (not rms and layer is not None)
         kind: Literal["rms", "layer"] = "layer" if is_layer else "rms"
         eps = layer if is_layer else rms
         if eps is not None:

@@ -33,7 +33,8 @@ def malformed(path: Path, field: str, expected: str, got: object) -> ValueError:
 
 def shown(text: str) -> str:
     """Return a text from a file as it may stand in a message: printable, and not endless."""
-    printable = "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+    start = text[: SHOWN + 1]
+    printable = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in start)
     return printable if len(printable) <= SHOWN else printable[: SHOWN - 3] + "..."
 
 

@@ -137,7 +137,8 @@ class _Model:
             gain = 1 + gain
         bias_name = None if name is None else self._first((name.removesuffix("weight") + "bias",))
         bias = None if bias_name is None else self._vector(bias_name, width, paths)
-        is_layer = bias is not None or self.model_type in families.LAYER_NORM
+        rms = any(key in self.config for key in families.RMS_EPS_KEYS)
+        is_layer = bias is not None or (self.model_type in families.LAYER_NORM and not rms)
         kind: Literal["rms", "layer"] = "layer" if is_layer else "rms"
         keys = (families.RMS_EPS_KEYS, families.LAYER_EPS_KEYS)
         found = self._number((*keys[is_layer], *keys[not is_layer]), positive=True)
