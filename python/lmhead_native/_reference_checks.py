@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 # Names, not dtype objects: bfloat16 is recognised without importing the package that defines it.
 FLOATS = ("float32", "float16", "bfloat16", "float64")
+# What counts as a flag, and so as no number.
+BOOLS = (bool, np.bool_)
 
 # Steps that the exact overlap test may take. Views that differ by one slice need a handful; a pair that needs more is
 # counted as overlapping, which errs on the side of not writing over an input. (NumPy's stubs know only -1 and 0.)
@@ -258,7 +260,7 @@ def eps_of(value: Any) -> float:
 
 def integer(argument: str, value: Any, condition: str, holds: Callable[[int], bool]) -> int:
     try:
-        if isinstance(value, (bool, np.bool_)):
+        if isinstance(value, BOOLS):
             raise TypeError
         number = operator.index(value)
     except TypeError:
