@@ -228,6 +228,9 @@ inline void pair_u16(const uint16_t* first, const uint16_t* second, uint32_t* wo
   _mm256_storeu_si256((__m256i*)(words + 8), _mm256_permute2x128_si256(low, high, 0x31));
 }
 
+constexpr bool kHasDotBf16 = false;
+struct DotBf16;
+
 template <class V> inline void keep_in_register(V& x) { __asm__("" : "+x"(x)); }
 // The value is computed, whether or not anyone looks at it.
 template <class V> inline void use(V x) { __asm__ volatile("" : : "x"(x)); }

@@ -173,8 +173,17 @@ inline void pair_u16(const uint16_t* first, const uint16_t* second, uint32_t* wo
 }
 
 #ifdef __AVX512BF16__
-inline __m512i load_pairs(const uint16_t* p) { return _mm512_loadu_si512(p); }
-inline VF dot_bf16(VF sum, __m512i a, __m512i b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
+constexpr bool kHasDotBf16 = true;
+struct DotBf16 {
+  using Pairs = __m512i;
+  static Pairs load(const uint16_t* p) { return _mm512_loadu_si512(p); }
+  static Pairs load_first(const uint16_t* p, ptrdiff_t n) { return load_u16x32_first(p, n); }
+  static Pairs broadcast(const uint16_t* pair) { return broadcast_pair(pair); }
+  static VF multiply_add(Pairs a, Pairs b, VF sum) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
+};
+#else
+constexpr bool kHasDotBf16 = false;
+struct DotBf16;
 #endif
 
 // GCC folds a load into every FMA that uses it; this keeps one load and one register (Zen 4 loads one zmm a cycle).

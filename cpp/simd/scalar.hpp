@@ -135,6 +135,11 @@ inline void pair_u16(const uint16_t* first, const uint16_t* second, uint32_t* wo
   *words = uint32_t{load_u16(first)} | uint32_t{load_u16(second)} << 16;
 }
 
+// Whether there is one instruction for both elements of a pair, the odd one first; then `DotBf16` is its vocabulary: `Pairs`, a
+// register of bfloat16 pairs, and how to load, broadcast and multiply them. Templates that take it are instantiated only there.
+constexpr bool kHasDotBf16 = false;
+struct DotBf16;
+
 constexpr int kTransposeBlock = 1;
 inline void transpose_block(const uint32_t* in, ptrdiff_t, uint32_t* out, ptrdiff_t) { *out = *in; }
 

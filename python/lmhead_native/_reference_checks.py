@@ -17,6 +17,10 @@ from numpy.typing import NDArray
 
 # Names, not dtype objects: bfloat16 is recognised without importing the package that defines it.
 FLOATS = ("float32", "float16", "bfloat16", "float64")
+# What takes its dtype from the array beside it, like a number.
+SEQUENCES = (list, tuple, range)
+# What counts as a flag, and so as no number.
+BOOLS = (bool, np.bool_)
 
 # Steps that the exact overlap test may take. Views that differ by one slice need a handful; a pair that needs more is
 # counted as overlapping, which errs on the side of not writing over an input. (NumPy's stubs know only -1 and 0.)
@@ -109,7 +113,7 @@ def read(argument: str, value: Any) -> Given:
         array = np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{argument}: expected a rectangular array, got a ragged sequence ({error})") from error
-    return Given(array, array.dtype.name, isinstance(value, (list, tuple, range, int, float)))
+    return Given(array, array.dtype.name, isinstance(value, (*SEQUENCES, int, float)))
 
 
 def is_real(given: Given) -> bool:
@@ -151,10 +155,15 @@ def operand(given: Given, beside: Given | None = None) -> Operand:
     return Operand(round_to(widen(given), dtype), dtype, given.array)
 
 
-def rows(argument: str, value: Any, axis: str) -> Operand:
-    """Read an argument of shape (..., axis): logits, or what a norm takes."""
+def _large(argument: str, value: Any) -> Given:
     given = read(argument, value)
     check_dtype(argument, given)
+    return given
+
+
+def rows(argument: str, value: Any, axis: str) -> Operand:
+    """Read an argument of shape (..., axis): logits, or what a norm takes."""
+    given = _large(argument, value)
     if given.array.ndim == 0:
         raise ValueError(f"{argument}: expected shape (..., {axis}) of at least one dimension, got shape ()")
     return operand(given)
@@ -162,9 +171,12 @@ def rows(argument: str, value: Any, axis: str) -> Operand:
 
 def hidden_and_weight(hidden: Any, weight: Any) -> tuple[Operand, Operand]:
     """Read hidden (..., D) and weight (V, D): dtypes that go together, and one D."""
-    given_h, given_w = read("hidden", hidden), read("weight", weight)
-    check_dtype("hidden", given_h)
-    check_dtype("weight", given_w)
+    # What a sequence takes its dtype from is looked at first.
+    weight_first = isinstance(hidden, SEQUENCES) and not isinstance(weight, SEQUENCES)
+    if weight_first:
+        given_w, given_h = _large("weight", weight), _large("hidden", hidden)
+    else:
+        given_h, given_w = _large("hidden", hidden), _large("weight", weight)
     shape_h, shape_w = given_h.array.shape, given_w.array.shape
     if not shape_h:
         raise ValueError(f"hidden: expected shape (..., D) beside weight of shape {shape_w}, got shape ()")
@@ -258,7 +270,7 @@ def eps_of(value: Any) -> float:
 
 def integer(argument: str, value: Any, condition: str, holds: Callable[[int], bool]) -> int:
     try:
-        if isinstance(value, (bool, np.bool_)):
+        if isinstance(value, BOOLS):
             raise TypeError
         number = operator.index(value)
     except TypeError:

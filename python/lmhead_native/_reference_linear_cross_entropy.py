@@ -81,7 +81,6 @@ def linear_cross_entropy(
     NaN and infinities: as `cross_entropy`; a hidden state that is skipped reaches nothing. D = 0 gives the bias as
     logits.
     """
-    loss_checks.filter_eps_of(filter_eps)
     return linear_cross_entropy_with_grad(
         hidden,
         weight,
@@ -100,6 +99,7 @@ def linear_cross_entropy(
         empty=empty,
         num_items=num_items,
         chunk_rows=chunk_rows,
+        filter_eps=filter_eps,
         stats=stats,
         wrt=(),
         threads=threads,
