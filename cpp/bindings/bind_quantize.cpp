@@ -30,7 +30,7 @@ int64_t group_option(py::handle group, int64_t width) {
   return n;
 }
 
-// The integers and the scales.
+// The integers, the scales, D, bits, and the group as it was given.
 py::tuple quantize_weight(py::handle weight, py::handle bits_object, py::handle group, bool half_scales, py::handle threads) {
   const Operand given = weight_operand(weight);
   if (given.shape.size() != 2) value_error("weight", "shape (V, D)", "shape " + shape_text(given.shape));
@@ -51,7 +51,7 @@ py::tuple quantize_weight(py::handle weight, py::handle bits_object, py::handle 
     refusal = quantize(rows, target, n_threads);
   }
   if (refusal.reason != QuantizeRefusal::none) refuse(refusal);
-  return py::make_tuple(values, scales);
+  return py::make_tuple(values, scales, width, bits, group.is_none() ? py::object(py::none()) : py::int_(per_group));
 }
 
 py::array_t<float> dequantize_weight(const StoredWeight& weight) {

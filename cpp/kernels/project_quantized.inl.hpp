@@ -9,8 +9,13 @@
 namespace lmhead {
 namespace {
 
-// M hidden rows x N weight rows. Meanwhile the next N rows are fetched, as one run of memory, as many bytes as are used: rows
-// that lie side by side then come as a single stream, though N of them are read at once.
+// How far ahead of the registers memory is asked for: whole tiles, at least so much. Rows of 576 bytes read 20 % faster than with
+// 4 KiB; 32 KiB brings nothing.
+constexpr ptrdiff_t kAheadBytes = 16 * 1024;
+constexpr int kLine = 64;
+
+// M hidden rows x N weight rows. Meanwhile the rows of a later tile are fetched, as one run of memory, as many bytes as are used:
+// rows that lie side by side then come as a single stream, though N of them are read at once.
 template <class Q, bool half_scales, int M, int N>
 __attribute__((noinline)) void project_quantized_tile(const ProjectQuantized& t, const float* hidden, ptrdiff_t stride, int64_t id, float* out) {
   constexpr int parts = kParts<float>, lanes = kLanes<float>;
@@ -21,7 +26,10 @@ __attribute__((noinline)) void project_quantized_tile(const ProjectQuantized& t,
     w[n] = rows.values + (id + n) * rows.values_row_stride;
     scales[n] = rows.scales + (id + n) * rows.scales_row_stride;
   }
-  const char* ahead = w[0] + N * rows.values_row_stride;
+  const ptrdiff_t rows_bytes = N * rows.values_row_stride;
+  const ptrdiff_t tiles = rows_bytes > 0 && rows_bytes < kAheadBytes ? (kAheadBytes + rows_bytes - 1) / rows_bytes : 1;
+  const char* ahead = w[0] + tiles * rows_bytes;
+  const char* scales_ahead = scales[0] + tiles * N * rows.scales_row_stride;
   VF sum[parts][M][N];
   LMHEAD_UNROLL
   for (int p = 0; p < parts; ++p)
@@ -34,13 +42,14 @@ __attribute__((noinline)) void project_quantized_tile(const ProjectQuantized& t,
   for (int64_t first = 0; first < width; first += rows.group, scale_at += rows.scales_group_stride, group_at += rows.values_group_stride) {
     VF scale[N];
     LMHEAD_UNROLL
-    for (int n = 0; n < N; ++n) scale[n] = load_scale<half_scales>(scales[n] + scale_at);
+    for (int n = 0; n < N; ++n) scale[n] = load_scale<Q, half_scales>(scales[n] + scale_at);
+    prefetch_l2(scales_ahead + N * scale_at);
     const int64_t end = first + rows.group < width ? first + rows.group : width;
     ptrdiff_t at = group_at;
     int64_t d = first;
     for (; d + kTogether <= end; d += kTogether, at += Q::kBytes) {
       LMHEAD_UNROLL
-      for (int line = 0; line < N * Q::kBytes; line += 64) prefetch_l2(ahead + N * at + line);
+      for (int line = 0; line <= N * Q::kBytes; line += kLine) prefetch_l2(ahead + N * at + line);  // one more: groups may stand apart
       LMHEAD_UNROLL
       for (int half = 0; half < 2; ++half)
         LMHEAD_UNROLL
@@ -53,7 +62,7 @@ __attribute__((noinline)) void project_quantized_tile(const ProjectQuantized& t,
           }
           LMHEAD_UNROLL
           for (int n = 0; n < N; ++n) {
-            const VF x = elements<Q>(w[n] + at, scale[n], half, p);
+            const VF x = Q::scaled(w[n] + at, scale[n], half, p);
             LMHEAD_UNROLL
             for (int m = 0; m < M; ++m) sum[p][m][n] = mul_add(h[m], x, sum[p][m][n]);
           }

@@ -12,38 +12,38 @@ namespace {
 constexpr int64_t kTogether = 32;
 constexpr int kHalf = 16;
 
+// How integers are stored. `prepare` makes of a scale in every lane what the products want; `scaled` is register p of a half of the 32
+// elements at w, scaled_first one of which only n elements exist.
 struct Int8 {
   static constexpr ptrdiff_t kBytes = kTogether;
-  static VF load(const char* w, int half, int p) { return load_i8(reinterpret_cast<const int8_t*>(w) + half * kHalf + p * kLanes<float>); }
-  static VF load_first(const char* w, int half, int p, ptrdiff_t n) {
-    return load_i8_first(reinterpret_cast<const int8_t*>(w) + half * kHalf + p * kLanes<float>, n);
-  }
+  static const int8_t* place(const char* w, int half, int p) { return reinterpret_cast<const int8_t*>(w) + half * kHalf + p * kLanes<float>; }
+  static VF prepare(VF scale) { return scale; }
+  static VF scaled(const char* w, VF scale, int half, int p) { return mul(load_i8(place(w, half, p)), scale); }
+  static VF scaled_first(const char* w, VF scale, int half, int p, ptrdiff_t n) { return mul(load_i8_first(place(w, half, p), n), scale); }
 };
 
 struct Int4 {
   static constexpr ptrdiff_t kBytes = kTogether / 2;
-  static VF load(const char* w, int half, int p) {
+  static VF prepare(VF scale) { return i4_scale(scale); }
+  static VF scaled(const char* w, VF scale, int half, int p) {
     const auto* at = reinterpret_cast<const uint8_t*>(w) + p * kLanes<float>;
-    return half == 0 ? load_i4_low(at) : load_i4_high(at);
+    return half == 0 ? scaled_i4_low(at, scale) : scaled_i4_high(at, scale);
   }
-  static VF load_first(const char* w, int half, int p, ptrdiff_t) { return load(w, half, p); }  // the bytes are there
+  static VF scaled_first(const char* w, VF scale, int half, int p, ptrdiff_t) { return scaled(w, scale, half, p); }  // the bytes are there
 };
 
-template <bool half_scales>
+template <class Q, bool half_scales>
 inline VF load_scale(const char* p) {
-  if (half_scales) return broadcast_f16(reinterpret_cast<const uint16_t*>(p));
+  if (half_scales) return Q::prepare(broadcast_f16(reinterpret_cast<const uint16_t*>(p)));
   float x;
   __builtin_memcpy(&x, p, 4);
-  return broadcast(x);
+  return Q::prepare(broadcast(x));
 }
 
-template <class Q>
-inline VF elements(const char* w, VF scale, int half, int p) { return mul(Q::load(w, half, p), scale); }
-
-// Only n elements of the register exist; the others are +0 whatever the scale.
+// Elements of the register that do not exist are +0, whatever the scale.
 template <class Q>
 inline VF elements_first(const char* w, VF scale, int half, int p, ptrdiff_t n) {
-  return select_or_zero(first_lanes(n, static_cast<const float*>(nullptr)), mul(Q::load_first(w, half, p, n), scale));
+  return select_or_zero(first_lanes(n, static_cast<const float*>(nullptr)), Q::scaled_first(w, scale, half, p, n));
 }
 
 template <class Q, bool half_scales>
@@ -53,14 +53,14 @@ void dequantize_as(const QuantizedRows& rows, int64_t row, int64_t first, int64_
     const int64_t group = (first + done) / rows.group, within = (first + done) % rows.group;
     const int64_t count = rows.group - within < n - done ? rows.group - within : n - done;
     const char* w = rows.values + row * rows.values_row_stride + group * rows.values_group_stride + within / kTogether * Q::kBytes;
-    const VF scale = load_scale<half_scales>(rows.scales + row * rows.scales_row_stride + group * rows.scales_group_stride);
+    const VF scale = load_scale<Q, half_scales>(rows.scales + row * rows.scales_row_stride + group * rows.scales_group_stride);
     float* to = out + done;
     int64_t d = 0;
     for (; d + kTogether <= count; d += kTogether, w += Q::kBytes)
       LMHEAD_UNROLL
       for (int half = 0; half < 2; ++half)
         LMHEAD_UNROLL
-        for (int p = 0; p < kParts<float>; ++p) store(to + d + half * kHalf + p * lanes, elements<Q>(w, scale, half, p));
+        for (int p = 0; p < kParts<float>; ++p) store(to + d + half * kHalf + p * lanes, Q::scaled(w, scale, half, p));
     if (d < count)
       for (int half = 0; half < 2; ++half)
         for (int p = 0; p < kParts<float>; ++p) {

@@ -54,7 +54,8 @@ float widened(const KernelTable& table, uint16_t half) {
 float float_scale(double max, int limit) {
   const double exact = max / limit;
   if (exact > std::numeric_limits<float>::max()) return 0;
-  const auto scale = static_cast<float>(exact);
+  auto scale = static_cast<float>(exact);
+  if (std::isinf(scale * static_cast<float>(limit))) scale = std::nextafter(scale, 0.0f);  // a row that reaches the end of float32
   return double(scale) * (limit + 0.5) >= max ? scale : std::nextafter(scale, std::numeric_limits<float>::infinity());
 }
 uint16_t half_scale(const KernelTable& table, double max, int limit) {

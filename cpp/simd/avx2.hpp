@@ -205,8 +205,11 @@ inline VF load_i8_first(const int8_t* p, ptrdiff_t n) {
   for (ptrdiff_t i = 0; i < 8 && i < n; ++i) buffer[i] = p[i];
   return load_i8(buffer);
 }
-inline VF load_i4_low(const uint8_t* p) { return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(load_bytes(p), 28), 28)); }
-inline VF load_i4_high(const uint8_t* p) { return _mm256_cvtepi32_ps(_mm256_srai_epi32(load_bytes(p), 4)); }
+inline VF i4_scale(VF scale) { return scale; }
+inline VF scaled_i4_low(const uint8_t* p, VF prepared) {
+  return mul(_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(load_bytes(p), 28), 28)), prepared);
+}
+inline VF scaled_i4_high(const uint8_t* p, VF prepared) { return mul(_mm256_cvtepi32_ps(_mm256_srai_epi32(load_bytes(p), 4)), prepared); }
 inline VF broadcast_f16(const uint16_t* p) {
   uint16_t bits;
   __builtin_memcpy(&bits, p, 2);

@@ -140,12 +140,12 @@ inline VF load_i8(const int8_t* p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_ep
 inline VF load_i8_first(const int8_t* p, ptrdiff_t n) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(low16(n), p)));
 }
-// By a table, for a permutation looks at the low 4 bits of its indices and at nothing else.
+// All 16 products at once: a permutation looks at the low 4 bits of its indices and at nothing else.
 alignas(64) constexpr float kSigned4[16] = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
-inline VF signed4(__m512i lanes) { return _mm512_permutexvar_ps(lanes, _mm512_load_ps(kSigned4)); }
 inline __m512i load_bytes(const uint8_t* p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p)); }
-inline VF load_i4_low(const uint8_t* p) { return signed4(load_bytes(p)); }
-inline VF load_i4_high(const uint8_t* p) { return signed4(_mm512_srli_epi32(load_bytes(p), 4)); }
+inline VF i4_scale(VF scale) { return mul(_mm512_load_ps(kSigned4), scale); }
+inline VF scaled_i4_low(const uint8_t* p, VF prepared) { return _mm512_permutexvar_ps(load_bytes(p), prepared); }
+inline VF scaled_i4_high(const uint8_t* p, VF prepared) { return _mm512_permutexvar_ps(_mm512_srli_epi32(load_bytes(p), 4), prepared); }
 inline VF broadcast_f16(const uint16_t* p) {
   uint16_t bits;
   __builtin_memcpy(&bits, p, 2);

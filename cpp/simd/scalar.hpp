@@ -121,11 +121,14 @@ inline VF load_bf16_even(const uint16_t* p) { return load_bf16(p); }
 inline VF load_bf16_odd_first(const uint16_t* p, ptrdiff_t n) { return n > 1 ? load_bf16(p + 1) : 0.0f; }
 inline VF load_bf16_even_first(const uint16_t* p, ptrdiff_t n) { return n > 0 ? load_bf16(p) : 0.0f; }
 
-// Integers of 8 bits, and of 4 in two's complement, the low or the high ones of neighbouring bytes.
+// Integers of 8 bits.
 inline VF load_i8(const int8_t* p) { return static_cast<float>(*p); }
 inline VF load_i8_first(const int8_t* p, ptrdiff_t n) { return n > 0 ? load_i8(p) : 0.0f; }
-inline VF load_i4_low(const uint8_t* p) { return static_cast<float>(((*p & 15) ^ 8) - 8); }
-inline VF load_i4_high(const uint8_t* p) { return static_cast<float>((*p >> 4 ^ 8) - 8); }
+// Integers of 4 bits in two's complement times a scale, rounded once: the low or the high ones of neighbouring bytes. `prepared` is
+// what i4_scale makes of the scale in every lane.
+inline VF i4_scale(VF scale) { return scale; }
+inline VF scaled_i4_low(const uint8_t* p, VF prepared) { return static_cast<float>(((*p & 15) ^ 8) - 8) * prepared; }
+inline VF scaled_i4_high(const uint8_t* p, VF prepared) { return static_cast<float>((*p >> 4 ^ 8) - 8) * prepared; }
 inline VF broadcast_f16(const uint16_t* p) { return load_f16(p); }
 
 // Rounded to the nearest bfloat16, ties to even; NaN becomes quiet.

@@ -8,7 +8,7 @@ constexpr ptrdiff_t kBlockBytes = 34;
 
 void check_array(const char* name, const py::array& array, const std::string& expected, bool fits, int64_t rows, int64_t columns) {
   if (!fits || array.dtype().byteorder() == '>') type_error(name, expected, "dtype " + std::string(py::str(array.dtype())));
-  const bool side_by_side = array.ndim() == 2 && (array.shape(1) <= 1 || array.strides(1) == array.itemsize());
+  const bool side_by_side = array.ndim() == 2 && (array.size() == 0 || array.shape(1) <= 1 || array.strides(1) == array.itemsize());
   if (!side_by_side || array.shape(0) != rows || array.shape(1) != columns)
     value_error(name, "shape " + shape_text({rows, columns}) + ", the elements of a row side by side", "shape " + shape_text(shape_of(array)));
 }
