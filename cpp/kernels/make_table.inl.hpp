@@ -9,6 +9,7 @@
 #include "kernels/pack_panels.inl.hpp"
 #include "kernels/project.inl.hpp"
 #include "kernels/project_columns.inl.hpp"
+#include "kernels/project_quantized.inl.hpp"
 #include "kernels/roofs.inl.hpp"
 #include "kernels/select.inl.hpp"
 #include "kernels/softmax.inl.hpp"
@@ -62,6 +63,8 @@ constexpr KernelTable make_table(const char* isa) {
       widen_bf16_pairs,
       narrow_bf16,
       transpose_words,
+      dequantize,
+      project_quantized,
       read_all,
       multiply_f32,
       roof_of_bf16(),

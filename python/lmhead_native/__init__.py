@@ -19,6 +19,8 @@ from ._linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_wi
 from ._logits import logits
 from ._loss_stats import LossStats
 from ._norm import layer_norm, rms_norm
+from ._quantize import quantize
+from ._quantized_weight import QuantizedWeight
 from ._runtime import get_num_threads, isa, set_num_threads, show_config
 from ._softmax import log_softmax, logsumexp, softmax
 from ._top_k import TopK, logits_topk, topk
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LossStats",
+    "QuantizedWeight",
     "TopK",
     "__version__",
     "check_gradients",
@@ -42,6 +45,7 @@ __all__ = [
     "logits",
     "logits_topk",
     "logsumexp",
+    "quantize",
     "reference",
     "rms_norm",
     "set_num_threads",

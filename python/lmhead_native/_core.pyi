@@ -5,13 +5,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ._typing import Array, Ids, Result
+from ._typing import Array, Ids, Result, Weight
 
 __version__: str
 
 def logits(
     hidden: Array,
-    weight: Array,
+    weight: Weight,
     bias: Array | None,
     softcap: float | None,
     scale: float | None,
@@ -21,7 +21,7 @@ def logits(
 ) -> Result: ...
 def logits_topk(
     hidden: Array,
-    weight: Array,
+    weight: Weight,
     k: int,
     bias: Array | None,
     softcap: float | None,
@@ -80,7 +80,7 @@ def cross_entropy_with_grad(
 ) -> tuple[Any, Result]: ...
 def linear_cross_entropy(
     hidden: Array,
-    weight: Array,
+    weight: Weight,
     targets: Array,
     /,
     *,
@@ -104,7 +104,7 @@ def linear_cross_entropy(
 ) -> Any: ...
 def linear_cross_entropy_with_grad(
     hidden: Array,
-    weight: Array,
+    weight: Weight,
     targets: Array,
     /,
     *,
@@ -136,6 +136,27 @@ def layer_norm(
     x: Array, gain: Array | None, bias: Array | None, eps: float, out: Result | None, threads: int | None, /
 ) -> Result: ...
 def rms_norm(x: Array, gain: Array | None, eps: float, out: Result | None, threads: int | None, /) -> Result: ...
+
+class StoredWeight:
+    @property
+    def __lmhead_weight__(self) -> StoredWeight: ...
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    @property
+    def is_quantized(self) -> bool: ...
+    @property
+    def stored(self) -> NDArray[Any]: ...
+    def dequantize(self) -> NDArray[Any]: ...
+    def gather(self, ids: Array, /) -> NDArray[Any]: ...
+
+def quantize(
+    weight: Weight, bits: int, group_size: int | None, half_scales: bool, threads: int | None, /
+) -> tuple[NDArray[Any], NDArray[Any], int, int, int | None]: ...
+def quantized_weight(
+    values: NDArray[Any], scales: NDArray[Any], width: int, bits: int, group: int, /
+) -> StoredWeight: ...
+def q8_0_weight(blocks: NDArray[Any], /) -> StoredWeight: ...
+def bfloat16_weight(bits: NDArray[Any], /) -> StoredWeight: ...
 def isa() -> str: ...
 def compiled_isas() -> list[str]: ...
 def usable_isas() -> list[str]: ...

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ._core import StoredWeight
+
 # Names, not dtype objects: bfloat16 is recognised without importing the package that defines it.
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 # What takes its dtype from the array beside it, like a number.
@@ -122,7 +124,7 @@ def is_real(given: Given) -> bool:
 
 def widen(given: Given) -> NDArray[np.float64]:
     array = given.array
-    if given.dtype == "bfloat16" and array.dtype == np.uint16:  # from DLPack
+    if given.dtype == "bfloat16" and array.dtype.kind == "u":  # its bits
         array = (array.astype(np.uint32) << 16).view(np.float32)
     with np.errstate(all="ignore"):
         return array.astype(np.float64)
@@ -169,14 +171,29 @@ def rows(argument: str, value: Any, axis: str) -> Operand:
     return operand(given)
 
 
+def is_quantized(weight: Any) -> bool:
+    stored = getattr(weight, "__lmhead_weight__", None)
+    return isinstance(stored, StoredWeight) and stored.is_quantized
+
+
+def read_weight(weight: Any) -> Given:
+    """Read a weight of any storage: quantised ones by what they mean, bfloat16 as its uint16 bits."""
+    stored = getattr(weight, "__lmhead_weight__", None)
+    if not isinstance(stored, StoredWeight):
+        return _large("weight", weight)
+    return (
+        Given(stored.dequantize(), "float32", False) if stored.is_quantized else Given(stored.stored, "bfloat16", False)
+    )
+
+
 def hidden_and_weight(hidden: Any, weight: Any) -> tuple[Operand, Operand]:
     """Read hidden (..., D) and weight (V, D): dtypes that go together, and one D."""
     # What a sequence takes its dtype from is looked at first.
     weight_first = isinstance(hidden, SEQUENCES) and not isinstance(weight, SEQUENCES)
     if weight_first:
-        given_w, given_h = _large("weight", weight), _large("hidden", hidden)
+        given_w, given_h = read_weight(weight), _large("hidden", hidden)
     else:
-        given_h, given_w = _large("hidden", hidden), _large("weight", weight)
+        given_h, given_w = _large("hidden", hidden), read_weight(weight)
     shape_h, shape_w = given_h.array.shape, given_w.array.shape
     if not shape_h:
         raise ValueError(f"hidden: expected shape (..., D) beside weight of shape {shape_w}, got shape ()")

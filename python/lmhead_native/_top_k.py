@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from . import _core
-from ._typing import Array, Ids, Result
+from ._typing import Array, Ids, Result, Weight
 
 
 class TopK(NamedTuple):
@@ -25,7 +25,7 @@ class TopK(NamedTuple):
 
 def logits_topk(
     hidden: Array,
-    weight: Array,
+    weight: Weight,
     k: int,
     *,
     bias: Array | None = None,

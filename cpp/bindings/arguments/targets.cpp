@@ -46,12 +46,6 @@ int64_t shift_option(py::handle object, const std::vector<int64_t>& positions, c
   return shift;
 }
 
-std::string position_text(int64_t flat, const std::vector<int64_t>& shape) {
-  std::vector<int64_t> index(shape.size());
-  for (size_t axis = shape.size(); axis-- > 0; flat /= shape[axis]) index[axis] = flat % shape[axis];
-  return shape_text(index);
-}
-
 // Probabilities, or false for ids; whatever is neither of the right kind and shape is refused.
 bool is_soft(const Given& given, const Operand& rows, TargetKinds kinds) {
   const bool welcome = kinds == TargetKinds::ids_or_probabilities;
