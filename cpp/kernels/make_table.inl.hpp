@@ -10,6 +10,7 @@
 #include "kernels/project.inl.hpp"
 #include "kernels/project_columns.inl.hpp"
 #include "kernels/roofs.inl.hpp"
+#include "kernels/screen.inl.hpp"
 #include "kernels/select.inl.hpp"
 #include "kernels/softmax.inl.hpp"
 #include "kernels/table.hpp"
@@ -56,6 +57,7 @@ constexpr KernelTable make_table(const char* isa) {
 #else
       nullptr,
 #endif
+      {kScreenPartBytes, scan_screen, max_abs, quantise_row},
   };
 }
 
