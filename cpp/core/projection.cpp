@@ -131,6 +131,28 @@ void Projection::pack(int64_t first_id, int64_t n_ids, ProjectionScratch& scratc
     copy_row(table_, weight_, first_id + i, 0, weight_.width, layout_, packed + i * packed_stride_, scratch.temporary);
 }
 
+// Rows that are read in place are fetched while those before them are multiplied. Others are copied, a few at a time: those of a (D, V)
+// weight element by element, as they are, for the kernel of their storage takes the same steps as the one along the ids.
+void Projection::project_list(const void* prepared, const int64_t* ids, int64_t n_ids, void* out, ProjectionScratch& scratch) const {
+  const void** rows = scratch.pointers.reserve(n_ids);
+  if (path_ == WeightPath::direct) {
+    for (int64_t i = 0; i < n_ids; ++i) rows[i] = weight_.row(ids[i]);
+    return project_rows(prepared, 1, rows, n_ids, 0, out, n_ids);
+  }
+  const RowLayout layout = path_ == WeightPath::columns ? RowLayout::stored : layout_;
+  const ptrdiff_t item = kind_ == RowKind::f64 ? 8 : 4;
+  const int64_t step = std::max<int64_t>(1, kPackedBytes / packed_stride_);
+  char* packed = scratch.packed.reserve(std::min(step, n_ids) * packed_stride_);
+  for (int64_t first = 0; first < n_ids; first += step) {
+    const int64_t count = std::min(step, n_ids - first);
+    for (int64_t i = 0; i < count; ++i) {
+      rows[i] = packed + i * packed_stride_;
+      copy_row(table_, weight_, ids[first + i], 0, weight_.width, layout, packed + i * packed_stride_, scratch.temporary);
+    }
+    project_rows(prepared, 1, rows, count, 0, static_cast<char*>(out) + first * item, count);
+  }
+}
+
 void Projection::project(const void* prepared, int64_t n_rows, int64_t first_id, int64_t n_ids, void* out, ptrdiff_t out_stride,
                          ProjectionScratch& scratch) const {
   if (path_ == WeightPath::columns) return project_columns(prepared, n_rows, first_id, n_ids, out, out_stride, scratch);

@@ -37,6 +37,9 @@ class Projection {
   ptrdiff_t hidden_stride() const { return hidden_stride_; }
   void prepare_row(int64_t row, void* to, Buffer<char>& temporary) const;
 
+  // out[i] = logit of one prepared row and id ids[i]: the bits that project() gives.
+  void project_list(const void* prepared, const int64_t* ids, int64_t n_ids, void* out, ProjectionScratch& scratch) const;
+
   // out[r * out_stride + i] = logit of prepared row r and id first_id + i.
   void project(const void* prepared, int64_t n_rows, int64_t first_id, int64_t n_ids, void* out, ptrdiff_t out_stride,
                ProjectionScratch& scratch) const;

@@ -21,7 +21,8 @@ const std::vector<Entry>& entries() {
 #if defined(__x86_64__)
       {"avx2", table_avx2, cpu_features().x86_64_v3},          // Haswell 2013, Excavator 2015
       {"avx512", table_avx512, cpu_features().x86_64_v4},        // Skylake-X 2017, Zen 4 2022
-      {"avx512bf16", table_avx512bf16, cpu_features().avx512_bf16},  // Cooper Lake 2020, Zen 4 2022
+      {"avx512vnni", table_avx512vnni, cpu_features().avx512_vnni},  // Cascade Lake 2019, Zen 4 2022
+      {"avx512bf16", table_avx512bf16, cpu_features().avx512_bf16 && cpu_features().avx512_vnni},  // Cooper Lake 2020, Zen 4 2022
 #endif
   };
   return all;

@@ -1,4 +1,4 @@
-// Intel Cooper Lake (2020), AMD Zen 4 (2022): x86-64-v4 with AVX512-BF16.
+// Intel Cooper Lake (2020), AMD Zen 4 (2022): x86-64-v4 with AVX512-BF16, and AVX512-VNNI, which all of them have.
 #include "simd/avx512.hpp"
 
 #include "isa/tables.hpp"

@@ -11,6 +11,7 @@
 #include "kernels/project_columns.inl.hpp"
 #include "kernels/project_quantized.inl.hpp"
 #include "kernels/roofs.inl.hpp"
+#include "kernels/screen.inl.hpp"
 #include "kernels/select.inl.hpp"
 #include "kernels/softmax.inl.hpp"
 #include "kernels/table.hpp"
@@ -68,6 +69,7 @@ constexpr KernelTable make_table(const char* isa) {
       read_all,
       multiply_f32,
       roof_of_bf16(),
+      {kScreenPartBytes, scan_screen, max_abs, quantise_row},
   };
 }
 

@@ -209,6 +209,44 @@ struct RowKernels {
   T (*filter_gradient)(const T* logits, int64_t n, T max, T inverse_temperature, T normaliser, T y, T eps, T* gradient);
 };
 
+// The certified screen (core/screen.hpp): a weight as signed bytes q with a scale an id, stored as q + 128 in blocks of 16 ids: chunk c of
+// a block is [16 ids][elements 4c .. 4c + 3], 64 bytes, so that a block is one stream. Hidden rows are 16-bit numbers 256 * high +
+// low, `words` of [n_chunks][n_rows][high, low][4] parts of `part_bytes`.
+constexpr int64_t kScreenBlock = 16;
+
+// One hidden row: an estimate is step * scale * (256 * <q, high> + <q, low>), and its other end lies `error * by_error + norm * by_norm +
+// constant` above it (below, where these are negative).
+struct ScreenRow {
+  float step;
+  float by_error, by_norm, constant;
+  int32_t start_high, start_low;  // -128 times the sum of the parts, modulo 2^32
+};
+
+struct ScreenScan {
+  const uint8_t* plane;  // blocks of 16 ids
+  int64_t n_blocks;
+  int64_t n_chunks;
+  const float *scales, *errors, *norms;  // one an id
+  const void* words;
+  const ScreenRow* rows;
+  int64_t n_rows;
+  float *estimates, *ends;  // [n_rows] rows of 16 * n_blocks
+  ptrdiff_t stride;         // elements
+};
+
+// A row of weights in signed bytes: sums of ((w - scale * q) / scale)^2 and of q^2.
+struct QuantisedRow {
+  float error, norm;
+};
+
+struct ScreenKernels {
+  int part_bytes;  // 1: bytes are multiplied as they are, at twice the rate of float32
+  void (*scan)(const ScreenScan&);
+  float (*max_abs)(const float* row, int64_t n);  // NaN where an element is not finite
+  // q + 128 of whole groups of 16 elements, absent ones 128. The scale and its inverse are normal numbers.
+  QuantisedRow (*quantise)(const float* row, int64_t n, float scale, uint8_t* out);
+};
+
 struct KernelTable {
   const char* isa;
   void (*project[kRowKinds])(const ProjectTile&);  // null where the ISA has no such instruction
@@ -231,6 +269,7 @@ struct KernelTable {
   double (*read_all)(const void* data, int64_t bytes, int streams);     // a load-only pass; bytes read
   double (*multiply_f32)(int64_t rounds);                               // flops issued by a loop of independent FMAs
   double (*multiply_bf16)(int64_t rounds);                              // null without `vdpbf16ps`
+  ScreenKernels screen;
 };
 
 }  // namespace lmhead

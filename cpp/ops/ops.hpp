@@ -7,6 +7,8 @@
 
 namespace lmhead {
 
+class Screen;
+
 // bias, softcap, scale as the caller gave them; bias holds (V,) of the result's type or is null.
 struct HeadOptions {
   const void* bias = nullptr;
@@ -16,6 +18,9 @@ struct HeadOptions {
 
 void logits(const Rows& hidden, const Rows& weight, const HeadOptions& options, const Target& out, int threads);
 void logits_top_k(const Rows& hidden, const Rows& weight, const HeadOptions& options, const TopKTarget& out, int threads);
+// The same lists by way of a screen made from this weight, of float32, float16 or bfloat16; rescored: [n_rows] ids whose logits were computed.
+void screened_top_k(const Screen& screen, const Rows& hidden, const Rows& weight, const HeadOptions& options, const TopKTarget& out,
+                    int64_t* rescored, int threads);
 void top_k(const Rows& logits, const TopKTarget& out, int threads);
 
 void softmax(const Rows& logits, double temperature, const Target& out, int threads);

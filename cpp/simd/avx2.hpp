@@ -254,6 +254,43 @@ inline void pair_u16(const uint16_t* first, const uint16_t* second, uint32_t* wo
 constexpr bool kHasDotBf16 = false;
 struct DotBf16;
 
+inline void store_low_bytes(uint8_t* p, VF x) {
+  const __m256i bytes = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0xff));
+  const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
+  _mm_storel_epi64((__m128i*)p, _mm_packus_epi16(words, words));
+}
+
+// 16-bit products, added in pairs: `vpmaddubsw` would saturate at 32767. 8 accumulators for both parts of one hidden row, 4
+// registers of weights, 2 of hidden parts: 14 of 16 and one for products.
+constexpr int kScreenPartBytes = 2, kScreenRows = 1, kScreenChains = 2;
+struct ScreenChunk { __m256i ids[4]; };  // 4 ids each
+struct ScreenSums { __m256i ids[4]; };   // 4 ids each, two sums an id
+inline ScreenSums screen_zero() {
+  const __m256i zero = _mm256_setzero_si256();
+  return {{zero, zero, zero, zero}};
+}
+inline ScreenChunk load_chunk(const uint8_t* p) {
+  ScreenChunk chunk;
+  LMHEAD_UNROLL
+  for (int q = 0; q < 4; ++q) chunk.ids[q] = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)(p + 16 * q)));
+  return chunk;
+}
+inline void add_products(ScreenSums& sums, const ScreenChunk& chunk, const void* parts) {
+  long long four;
+  __builtin_memcpy(&four, parts, 8);
+  const __m256i h = _mm256_set1_epi64x(four);
+  LMHEAD_UNROLL
+  for (int q = 0; q < 4; ++q) sums.ids[q] = _mm256_add_epi32(sums.ids[q], _mm256_madd_epi16(chunk.ids[q], h));
+}
+inline void add_sums(ScreenSums& sums, const ScreenSums& more) {
+  LMHEAD_UNROLL
+  for (int q = 0; q < 4; ++q) sums.ids[q] = _mm256_add_epi32(sums.ids[q], more.ids[q]);
+}
+inline VF screen_part(const ScreenSums& sums, int p, int32_t start) {
+  const __m256i pairs = _mm256_hadd_epi32(sums.ids[2 * p], sums.ids[2 * p + 1]);  // ids 0 1 4 5 | 2 3 6 7
+  return _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_permute4x64_epi64(pairs, 0xd8), _mm256_set1_epi32(start)));
+}
+
 template <class V> inline void keep_in_register(V& x) { __asm__("" : "+x"(x)); }
 // The value is computed, whether or not anyone looks at it.
 template <class V> inline void use(V x) { __asm__ volatile("" : : "x"(x)); }

@@ -152,6 +152,31 @@ inline void pair_u16(const uint16_t* first, const uint16_t* second, uint32_t* wo
 constexpr bool kHasDotBf16 = false;
 struct DotBf16;
 
+// The low 8 bits of every lane.
+inline void store_low_bytes(uint8_t* p, VF x) { *p = static_cast<uint8_t>(bits_of(x)); }
+
+// A chunk of the screen: 4 unsigned bytes of each of 16 ids, against 4 signed parts of a hidden row; sums modulo 2^32, a lane an id.
+constexpr int kScreenPartBytes = 2;  // of a part of a hidden element: int16 here, int8 where bytes are multiplied as they are
+constexpr int kScreenRows = 1;       // hidden rows that have accumulators at once
+constexpr int kScreenChains = 1;     // independent accumulators that hide an addition's latency
+using ScreenChunk = const uint8_t*;
+struct ScreenSums { uint32_t lane[16]; };
+inline ScreenSums screen_zero() { return {}; }
+inline ScreenChunk load_chunk(const uint8_t* p) { return p; }
+inline void add_products(ScreenSums& sums, ScreenChunk chunk, const void* parts) {
+  int16_t h[4];
+  __builtin_memcpy(h, parts, 8);
+  for (int i = 0; i < 16; ++i)
+    for (int j = 0; j < 4; ++j) sums.lane[i] += static_cast<uint32_t>(chunk[4 * i + j] * h[j]);
+}
+inline void add_sums(ScreenSums& sums, const ScreenSums& more) {
+  for (int i = 0; i < 16; ++i) sums.lane[i] += more.lane[i];
+}
+// Lanes of part p plus `start`, as float32.
+inline VF screen_part(const ScreenSums& sums, int p, int32_t start) {
+  return static_cast<float>(static_cast<int32_t>(sums.lane[p] + static_cast<uint32_t>(start)));
+}
+
 constexpr int kTransposeBlock = 1;
 inline void transpose_block(const uint32_t* in, ptrdiff_t, uint32_t* out, ptrdiff_t) { *out = *in; }
 

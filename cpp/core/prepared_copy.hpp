@@ -1,0 +1,11 @@
+// A weight copied once into rows that lie side by side, in its own dtype and native byte order, in huge pages where they pay.
+#pragma once
+
+#include "core/rows.hpp"
+
+namespace lmhead {
+
+// Pages are touched first by the threads that copy, in the same runs of rows that the passes over a head hand out.
+Buffer<char> prepared_copy(const KernelTable& table, const Rows& weight, int threads);
+
+}  // namespace lmhead

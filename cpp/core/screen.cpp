@@ -1,0 +1,87 @@
+#include "core/screen.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/parallel.hpp"
+#include "core/read_block.hpp"
+
+namespace lmhead {
+namespace {
+
+// Of the weight: a task that memory is read in long runs by, and far more tasks than threads.
+constexpr int64_t kTaskBytes = 1024 * 1024;
+
+template <class Part>
+void interleave_parts(const int8_t* parts, int64_t n_rows, int64_t width, Part* words) {
+  for (int64_t r = 0; r < n_rows; ++r)
+    for (int half = 0; half < 2; ++half) {
+      const int8_t* from = parts + (2 * r + half) * width;
+      for (int64_t d = 0; d < width; d += 4)
+        for (int64_t j = 0; j < 4; ++j) words[(d / 4 * n_rows + r) * 8 + half * 4 + j] = from[d + j];
+    }
+}
+
+}  // namespace
+
+Screen::Screen(const KernelTable& table, const Rows& weight, int threads)
+    : n_ids_(weight.n_rows), width_(weight.width), n_blocks_(ceil_div(weight.n_rows, kScreenBlock)), n_chunks_(ceil_div(weight.width, 4)),
+      plane_(n_blocks_ * n_chunks_ * 4 * kScreenBlock), scales_(padded_ids()), errors_(padded_ids()), norms_(padded_ids()) {
+  struct Scratch {
+    Buffer<float> rows;
+    Buffer<uint8_t> bytes;
+    Buffer<char> temporary;
+    double greatest = 0;
+  };
+  const int64_t block_bytes = std::max<int64_t>(1, kScreenBlock * width_ * item_size(weight.dtype));
+  const int64_t per_task = std::max<int64_t>(1, std::min(kTaskBytes / block_bytes, n_blocks_ / (8 * threads)));
+  std::vector<Scratch> scratch(static_cast<size_t>(threads));
+  run_tasks(double(n_ids_) * double(width_) < kSerialWork ? 1 : threads, ceil_div(n_blocks_, per_task), [&](int worker, int64_t task) {
+    Scratch& mine = scratch[static_cast<size_t>(worker)];
+    float* rows = mine.rows.reserve(kScreenBlock * width_);
+    uint8_t* bytes = mine.bytes.reserve(kScreenBlock * round_up(width_, 16));
+    for (int64_t block = task * per_task; block < std::min(n_blocks_, (task + 1) * per_task); ++block)
+      make_block(table, weight, block, rows, bytes, mine.temporary, mine.greatest);
+  });
+  for (const Scratch& of_worker : scratch) greatest_ = std::max(greatest_, of_worker.greatest);
+}
+
+void Screen::make_block(const KernelTable& table, const Rows& weight, int64_t block, float* rows, uint8_t* bytes, Buffer<char>& temporary,
+                        double& greatest) {
+  const int64_t first = block * kScreenBlock, n = std::min(kScreenBlock, n_ids_ - first), stride = round_up(width_, 16);
+  const float* wide[kScreenBlock];
+  read_block(table, weight, first, n, rows, temporary, wide);
+  for (int64_t i = 0; i < kScreenBlock; ++i) {
+    uint8_t* q = bytes + i * stride;
+    float scale = 0;
+    RowNorms norms{0, 0};
+    const float largest = i < n ? table.screen.max_abs(wide[i], width_) : 0.0f;
+    if (largest >= kLeastWeight) {
+      scale = largest / 127;
+      norms = quantised_norms(table.screen.quantise(wide[i], width_, scale, q), scale, width_);
+    } else {
+      std::fill(q, q + stride, uint8_t(128));
+      if (largest > 0) norms.error = norm_above(wide[i], width_);
+      else if (largest != 0) norms.error = std::numeric_limits<float>::quiet_NaN();
+    }
+    scales_[first + i] = scale;
+    errors_[first + i] = norms.error;
+    norms_[first + i] = norms.norm;
+    if (largest == largest) greatest = std::max(greatest, double(norms.error) + double(norms.norm));
+  }
+  uint8_t* to = plane_.get() + block * n_chunks_ * 4 * kScreenBlock;
+  table.transpose_words(reinterpret_cast<const uint32_t*>(bytes), stride / 4, kScreenBlock, n_chunks_, reinterpret_cast<uint32_t*>(to), kScreenBlock);
+}
+
+void Screen::interleave(const KernelTable& table, const int8_t* parts, int64_t n_rows, void* words) const {
+  if (table.screen.part_bytes == 1) interleave_parts(parts, n_rows, padded_width(), static_cast<int8_t*>(words));
+  else interleave_parts(parts, n_rows, padded_width(), static_cast<int16_t*>(words));
+}
+
+void Screen::scan(const KernelTable& table, const void* words, const ScreenRow* rows, int64_t n_rows, int64_t first_id, int64_t n_ids,
+                  float* estimates, float* ends, ptrdiff_t stride) const {
+  table.screen.scan({plane_.get() + first_id * padded_width(), ceil_div(n_ids, kScreenBlock), n_chunks_, scales_.get() + first_id,
+                     errors_.get() + first_id, norms_.get() + first_id, words, rows, n_rows, estimates, ends, stride});
+}
+
+}  // namespace lmhead

@@ -1,0 +1,86 @@
+#include "core/screen_bound.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace lmhead {
+namespace {
+
+constexpr double kUnit = 0x1p-24, kTiny = 1.01 * 0x1p-126;
+
+// A sum of n squares in float64, in any order, is within this factor of the exact one.
+double above_sum(int64_t n) { return 1 + double(n + 8) * 0x1p-52; }
+
+}  // namespace
+
+float rounded_up(double x) {
+  const float nearest = static_cast<float>(x);
+  return static_cast<double>(nearest) < x ? std::nextafter(nearest, std::numeric_limits<float>::infinity()) : nearest;
+}
+
+// Sums of n non-negative terms, each of which passed at most ceil(n / 16) + 4 roundings of its own sum, and the squared number 3 before (the rest's
+// FMA, the inverse and the multiplication by it), which count twice: 2 (n / 16 + 16) u covers their reciprocals too. Terms that vanish are below
+// 2^-126 each. The rest's FMA is exact where it is subnormal: w and s q are multiples of 2^-149.
+RowNorms quantised_norms(const QuantisedRow& sums, float scale, int64_t n) {
+  const double above = 1 + 2 * (double(n) / 16 + 16) * kUnit, vanished = double(n) * 0x1p-120;
+  const auto norm = [&](float sum) { return rounded_up(scale * std::sqrt(double(sum) * above + vanished) * (1 + 0x1p-50)); };
+  return {norm(sums.error), sums.norm == 0 ? 0 : norm(sums.norm)};
+}
+
+float norm_above(const float* row, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += double(row[i]) * row[i];
+  return rounded_up(std::sqrt(sum * above_sum(n)) * (1 + 0x1p-50));
+}
+
+ScreenedHidden screen_hidden(const float* h, int64_t n, int64_t n_padded, double greatest, int sign, int8_t* parts) {
+  constexpr double most = 127 * 256 + 127;
+  constexpr double magic = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
+  ScreenedHidden result{{}, false};
+  double largest = 0;
+  bool finite = true;
+  for (int64_t i = 0; i < n; ++i) {
+    const double x = std::fabs(double(h[i]));
+    finite = finite && x <= double(std::numeric_limits<float>::max());
+    largest = x > largest ? x : largest;
+  }
+  if (!finite || (largest != 0 && (largest < kLeastHidden || largest > kMostHidden))) return result;
+  const float step = static_cast<float>(largest / most);
+  const double inverse = step == 0 ? 0 : 1 / double(step);
+  double rest = 0, squares = 0, of_high = 0, of_low = 0;
+  uint32_t sum_high = 0, sum_low = 0;
+  int8_t *high_parts = parts, *low_parts = parts + n_padded;
+  for (int64_t i = 0; i < n; ++i) {
+    const double x = h[i];
+    double whole = (x * inverse + magic) - magic;
+    whole = whole > most ? most : whole < -most ? -most : whole;
+    const int32_t number = static_cast<int32_t>(whole);
+    const int32_t high = (number + 128) >> 8, low = number - 256 * high;  // -127 .. 127 and -128 .. 127
+    high_parts[i] = static_cast<int8_t>(high);
+    low_parts[i] = static_cast<int8_t>(low);
+    sum_high += static_cast<uint32_t>(high);
+    sum_low += static_cast<uint32_t>(low);
+    const double missing = x - step * whole;  // the product is exact
+    rest += missing * missing;
+    squares += x * x;
+    of_high += double(high) * high;
+    of_low += double(low) * low;
+  }
+  std::memset(high_parts + n, 0, static_cast<size_t>(n_padded - n));
+  std::memset(low_parts + n, 0, static_cast<size_t>(n_padded - n));
+  const auto norm = [&](double sum) { return std::sqrt(sum * above_sum(n)) * (1 + 0x1p-50); };
+  const double eps = norm(rest), hidden = norm(squares), parts_norm = step * (256 * norm(of_high) + norm(of_low)) * (1 + 0x1p-50);
+  if (!(greatest * (hidden + parts_norm) < 0x1p126)) return result;
+  const double chain = double(ceil_div(n, 16) + 5) * kUnit, gamma = chain / (1 - chain), root = std::sqrt(double(n));
+  const double by_error = hidden * (1 + gamma) + kTiny * root;
+  const double by_norm = eps + gamma * hidden + 8 * kUnit * parts_norm + kTiny * root;
+  const double constant = kTiny * (double(n) + 32 + root * hidden);
+  const auto widened = [&](double x) { return static_cast<float>(sign) * rounded_up(x * (1 + 8 * kUnit)); };
+  result.row = {step, widened(by_error), widened(by_norm), widened(constant), static_cast<int32_t>(-128u * sum_high),
+                static_cast<int32_t>(-128u * sum_low)};
+  result.usable = true;
+  return result;
+}
+
+}  // namespace lmhead

@@ -1,0 +1,262 @@
+// logits_topk by way of a screen: the k best estimates are computed exactly, the worst of them is the threshold, and every other
+// id whose upper end reaches it is computed too. The lists are those of logits_top_k, bit for bit.
+#include <cmath>
+#include <limits>
+
+#include "core/screen.hpp"
+#include "dispatch/tables.hpp"
+#include "ops/ops.hpp"
+
+namespace lmhead {
+namespace {
+
+// Estimates and ends of a block of rows.
+constexpr int64_t kBlockBytes = 32 * 1024 * 1024;
+// A task of a scan: long runs of the plane.
+constexpr int64_t kTaskBytes = 1024 * 1024;
+// Ids of one task of exact logits.
+constexpr int64_t kIdsPerTask = 32;
+// More than this part of the ids: reading them one by one costs what the full pass does beyond the scan that has been paid for.
+constexpr int64_t kWorthwhile = 4;
+
+// From how many hidden rows on the multiplications of a scan cost more than it saves. Bytes multiplied as they are take half the time of
+// float32's FMAs, but as much as bfloat16's; 16-bit products take as long as float32.
+int64_t most_rows(const KernelTable& table, const Rows& hidden, const Rows& weight) {
+  const bool dot = hidden.dtype == DType::bfloat16 && weight.dtype == DType::bfloat16 && table.project[static_cast<int>(RowKind::bf16_dot)];
+  return table.screen.part_bytes > 1 || dot ? 8 : 64;
+}
+
+template <class Candidate>
+class ScreenedTopK {
+ public:
+  ScreenedTopK(const Screen& screen, const Rows& hidden, const Rows& weight, const HeadOptions& options, const TopKTarget& out,
+               int64_t* rescored, int threads)
+      : kernels_(table()), screen_(screen), hidden_(hidden), projection_(kernels_, hidden, weight),
+        adjust_{static_cast<const float*>(options.bias), options.softcap, options.scale}, out_(out), rescored_(rescored), threads_(threads),
+        n_ids_(weight.n_rows), scratch_(static_cast<size_t>(threads)) {}
+
+  // Returns the rows that are left to the full pass.
+  std::vector<int64_t> run() {
+    const int64_t by_bytes = kBlockBytes / (2 * 4 * std::max<int64_t>(1, screen_.padded_ids()));
+    const int64_t per_block = std::max<int64_t>(1, std::min(kScreenedRows, by_bytes));
+    for (int64_t row = 0; row < hidden_.n_rows; row += per_block) run_block(row, std::min(per_block, hidden_.n_rows - row));
+    return std::move(full_);
+  }
+
+ private:
+  struct Row {
+    int64_t index;             // of the call's rows
+    std::vector<int64_t> ids;  // whose logits are computed, in two ascending runs
+    std::vector<float> logits;
+    bool full = false;
+  };
+  struct Scratch {
+    ProjectionScratch projection;
+    Buffer<float> bias;
+  };
+
+  void run_block(int64_t first_row, int64_t n) {
+    const int64_t padded = screen_.padded_width(), width = hidden_.width, stride = screen_.padded_ids();
+    rows_.clear();
+    screen_rows_.clear();
+    float* wide = wide_.reserve(std::max<int64_t>(1, width));
+    int8_t* parts = parts_.reserve(n * 2 * padded);
+    char* prepared = prepared_.reserve(n * projection_.hidden_stride());
+    for (int64_t row = first_row; row < first_row + n; ++row) {
+      const int64_t at = static_cast<int64_t>(rows_.size());
+      copy_row(kernels_, hidden_, row, 0, width, RowLayout::wide, wide, scratch_[0].projection.temporary);
+      const ScreenedHidden h = screen_hidden(wide, width, padded, screen_.greatest(), adjust_.scale < 0 ? -1 : 1, parts + at * 2 * padded);
+      if (!h.usable) {
+        full_.push_back(row);
+        continue;
+      }
+      projection_.prepare_row(row, prepared + at * projection_.hidden_stride(), scratch_[0].projection.temporary);
+      screen_rows_.push_back(h.row);
+      rows_.push_back({row, {}, {}});
+    }
+    if (rows_.empty()) return;
+    const int64_t n_rows = static_cast<int64_t>(rows_.size());
+    char* words = words_.reserve(screen_.words_bytes(kernels_, n_rows));
+    screen_.interleave(kernels_, parts, n_rows, words);
+    scan(words, n_rows, estimates_.reserve(n_rows * stride), ends_.reserve(n_rows * stride), stride);
+    compute_logits(0);
+    run_tasks(threads_, n_rows, [&](int, int64_t r) { find_survivors(rows_[static_cast<size_t>(r)], ends_.get() + r * stride); });
+    compute_logits(out_.k);
+    for (Row& row : rows_) finish(row);
+  }
+
+  // Estimates and ends of every id, adjusted; the k best estimates become the first ids of each row.
+  void scan(const void* words, int64_t n_rows, float* estimates, float* ends, ptrdiff_t stride) {
+    const int64_t k = out_.k, n_blocks = ceil_div(n_ids_, kBlockIds);
+    float* values = values_.reserve(n_rows * k);
+    int64_t* indices = indices_.reserve(n_rows * k);
+    const TopKTarget target{reinterpret_cast<char*>(values), indices, k};
+    const double work = double(n_rows) * double(n_ids_) * double(screen_.width());
+    const int threads = work < kSerialWork ? 1 : threads_;
+    const int64_t block_bytes = kBlockIds * std::max<int64_t>(1, screen_.padded_width());
+    const int64_t blocks_per_task = std::max<int64_t>(1, std::min(ceil_div(kTaskBytes, block_bytes), n_blocks / (8 * threads)));
+    TopK<Candidate> best(kernels_, target, threads);
+    best.begin(0, n_rows);
+    run_tasks(threads, ceil_div(n_blocks, blocks_per_task), [&](int worker, int64_t task) {
+      const int64_t id = task * blocks_per_task * kBlockIds, n = std::min(blocks_per_task * kBlockIds, n_ids_ - id);
+      screen_.scan(kernels_, words, screen_rows_.data(), n_rows, id, n, estimates + id, ends + id, stride);
+      const Tile<float> tile{estimates + id, stride, 0, n_rows, id, n}, tile_of_ends{ends + id, stride, 0, n_rows, id, n};
+      adjust_(kernels_, tile);
+      adjust_(kernels_, tile_of_ends);
+      best.tile(worker, tile);
+    });
+    best.finish(0, n_rows);
+    for (int64_t r = 0; r < n_rows; ++r) {
+      std::vector<int64_t>& ids = rows_[static_cast<size_t>(r)].ids;
+      ids.assign(indices + r * k, indices + (r + 1) * k);
+      std::sort(ids.begin(), ids.end());
+    }
+  }
+
+  // Exact logits of every row's ids from place `first` on.
+  void compute_logits(int64_t first) {
+    std::vector<std::pair<int64_t, int64_t>> tasks;
+    double work = 0;
+    for (size_t r = 0; r < rows_.size(); ++r) {
+      if (rows_[r].full) continue;
+      const int64_t n = static_cast<int64_t>(rows_[r].ids.size());
+      rows_[r].logits.resize(static_cast<size_t>(n));
+      for (int64_t at = first; at < n; at += kIdsPerTask) tasks.emplace_back(static_cast<int64_t>(r), at);
+      work += double(n - first) * double(screen_.width());
+    }
+    run_tasks(work < kSerialWork ? 1 : threads_, static_cast<int64_t>(tasks.size()), [&](int worker, int64_t task) {
+      Scratch& mine = scratch_[static_cast<size_t>(worker)];
+      const auto [r, at] = tasks[static_cast<size_t>(task)];
+      Row& row = rows_[static_cast<size_t>(r)];
+      const int64_t* ids = row.ids.data() + at;
+      float* logits = row.logits.data() + at;
+      const int64_t n = std::min(kIdsPerTask, static_cast<int64_t>(row.ids.size()) - at);
+      projection_.project_list(prepared_.get() + r * projection_.hidden_stride(), ids, n, logits, mine.projection);
+      Adjust<float> adjust = adjust_;
+      if (adjust_.bias) {
+        float* bias = mine.bias.reserve(kIdsPerTask);
+        for (int64_t i = 0; i < n; ++i) bias[i] = adjust_.bias[ids[i]];
+        adjust.bias = bias;
+      }
+      adjust(kernels_, Tile<float>{logits, n, r, 1, 0, n});
+    });
+  }
+
+  // Adds every id whose end reaches the worst of the first k logits.
+  void find_survivors(Row& row, const float* ends) const {
+    const float bar = below_threshold(row);
+    if (bar == -std::numeric_limits<float>::infinity()) {
+      row.full = true;
+      return;
+    }
+    const size_t most = static_cast<size_t>(n_ids_ / kWorthwhile);
+    const int64_t k = out_.k;
+    uint16_t places[kBlockIds];
+    int64_t known = 0;
+    for (int64_t id = 0; id < n_ids_; id += kBlockIds) {
+      const int64_t found = kernels_.f32.select(ends + id, std::min(kBlockIds, n_ids_ - id), bar, places);
+      for (int64_t i = 0; i < found; ++i) {
+        const int64_t candidate = id + places[i];
+        while (known < k && row.ids[static_cast<size_t>(known)] < candidate) ++known;
+        if (known < k && row.ids[static_cast<size_t>(known)] == candidate) continue;
+        row.ids.push_back(candidate);
+      }
+      if (row.ids.size() > most) {
+        row.full = true;
+        return;
+      }
+    }
+  }
+
+  // The greatest number that an end below the threshold can be; NaN ends pass every one of them. A threshold of NaN is reached by NaN alone.
+  float below_threshold(const Row& row) const {
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    Candidate worst(row.logits[0], row.ids[0]);
+    for (size_t i = 1; i < row.logits.size(); ++i) {
+      const Candidate other(row.logits[i], row.ids[i]);
+      if (worst.better(other)) worst = other;
+    }
+    const float threshold = worst.value;
+    if (threshold != threshold) return infinity;
+    if (adjust_.softcap == 0) return std::nextafter(threshold, -infinity);
+    const double slack = kAdjustSlack * std::fabs(double(threshold)) + 4 * double(std::numeric_limits<float>::denorm_min());
+    return std::nextafter(static_cast<float>(double(threshold) - slack), -infinity);
+  }
+
+  void finish(Row& row) {
+    if (row.full) {
+      full_.push_back(row.index);
+      return;
+    }
+    std::vector<Candidate> candidates(row.ids.size());
+    for (size_t i = 0; i < candidates.size(); ++i) candidates[i] = Candidate(row.logits[i], row.ids[i]);
+    const auto is_better = [](const Candidate& a, const Candidate& b) { return a.better(b); };
+    std::partial_sort(candidates.begin(), candidates.begin() + out_.k, candidates.end(), is_better);
+    for (int64_t i = 0; i < out_.k; ++i) {
+      reinterpret_cast<float*>(out_.values)[row.index * out_.k + i] = candidates[static_cast<size_t>(i)].value;
+      out_.indices[row.index * out_.k + i] = candidates[static_cast<size_t>(i)].id();
+    }
+    rescored_[row.index] = static_cast<int64_t>(candidates.size());
+  }
+
+  const KernelTable& kernels_;
+  const Screen& screen_;
+  const Rows& hidden_;
+  const Projection projection_;
+  const Adjust<float> adjust_;
+  const TopKTarget& out_;
+  int64_t* rescored_;
+  int threads_;
+  int64_t n_ids_;
+  std::vector<Scratch> scratch_;
+  std::vector<Row> rows_;
+  std::vector<ScreenRow> screen_rows_;
+  std::vector<int64_t> full_;
+  Buffer<float> wide_, estimates_, ends_, values_;
+  Buffer<int8_t> parts_;
+  Buffer<char> prepared_, words_;
+  Buffer<int64_t> indices_;
+};
+
+// Some rows by the full pass.
+void full_pass(const std::vector<int64_t>& rows, const Rows& hidden, const Rows& weight, const HeadOptions& options, const TopKTarget& out,
+               int64_t* rescored, int threads) {
+  if (rows.empty()) return;
+  Rows some = hidden;
+  some.n_rows = static_cast<int64_t>(rows.size());
+  some.offsets.clear();
+  for (const int64_t row : rows) some.offsets.push_back(hidden.row(row) - hidden.data);
+  Buffer<float> values(some.n_rows * out.k);
+  Buffer<int64_t> indices(some.n_rows * out.k);
+  logits_top_k(some, weight, options, {reinterpret_cast<char*>(values.get()), indices.get(), out.k}, threads);
+  for (int64_t i = 0; i < some.n_rows; ++i) {
+    const int64_t row = rows[static_cast<size_t>(i)];
+    std::copy(values.get() + i * out.k, values.get() + (i + 1) * out.k, reinterpret_cast<float*>(out.values) + row * out.k);
+    std::copy(indices.get() + i * out.k, indices.get() + (i + 1) * out.k, out.indices + row * out.k);
+    rescored[row] = weight.n_rows;
+  }
+}
+
+}  // namespace
+
+void screened_top_k(const Screen& screen, const Rows& hidden, const Rows& weight, const HeadOptions& options, const TopKTarget& out,
+                    int64_t* rescored, int threads) {
+  if (out.k == 0) return std::fill(rescored, rescored + hidden.n_rows, int64_t(0)), void();
+  std::vector<int64_t> left;
+  // A scale of 0 makes all logits equal. A (D, V) weight of bfloat16 is computed in other kernels for few rows, whose subnormals differ:
+  // all rows of a call take the same.
+  const bool screened = weight.width > 0 && options.scale != 0 && out.k <= weight.n_rows / kWorthwhile && hidden.n_rows <= most_rows(table(), hidden, weight);
+  if (screened) {
+    if (weight.n_rows < kShortIds) left = ScreenedTopK<ShortCandidate>(screen, hidden, weight, options, out, rescored, threads).run();
+    else left = ScreenedTopK<LongCandidate<float>>(screen, hidden, weight, options, out, rescored, threads).run();
+  }
+  const bool kernels_differ = hidden.dtype == DType::bfloat16 && weight.dtype == DType::bfloat16 && !weight.contiguous();
+  if (!screened || static_cast<int64_t>(left.size()) == hidden.n_rows || (kernels_differ && !left.empty())) {
+    logits_top_k(hidden, weight, options, out, threads);
+    std::fill(rescored, rescored + hidden.n_rows, weight.n_rows);
+    return;
+  }
+  full_pass(left, hidden, weight, options, out, rescored, threads);
+}
+
+}  // namespace lmhead
