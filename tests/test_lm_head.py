@@ -205,7 +205,9 @@ def test_a_unit_row_finds_itself() -> None:
     ],
     ids=lambda value: value[:24] if isinstance(value, str) else None,
 )
-def test_refusals(arguments: tuple[Any, ...], options: dict[str, Any], exception: type[Exception], message: str) -> None:
+def test_refusals(
+    arguments: tuple[Any, ...], options: dict[str, Any], exception: type[Exception], message: str
+) -> None:
     with pytest.raises(exception) as caught:
         native.LMHead(*arguments, **options)
     assert str(caught.value).startswith(message)

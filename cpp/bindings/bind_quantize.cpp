@@ -32,8 +32,7 @@ int64_t group_option(py::handle group, int64_t width) {
 
 // The integers, the scales, D, bits, and the group as it was given.
 py::tuple quantize_weight(py::handle weight, py::handle bits_object, py::handle group, bool half_scales, py::handle threads) {
-  const Operand given = weight_operand(weight);
-  if (given.shape.size() != 2) value_error("weight", "shape (V, D)", "shape " + shape_text(given.shape));
+  const Operand given = matrix_argument(weight);
   const int64_t bits = integer_option("bits", bits_object, 4, 8, "8 or 4");
   if (bits != 4 && bits != 8) value_error("bits", "8 or 4", std::to_string(bits));
   const int64_t width = given.shape[1], per_group = group_option(group, width);

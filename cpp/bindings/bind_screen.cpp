@@ -1,26 +1,18 @@
-// The certified screen and what a prepared head is made of.
+// The certified screen, and the top-k lists that it makes cheap.
 #include "bindings/arguments/head_options.hpp"
 #include "bindings/topics.hpp"
 #include "core/parallel.hpp"
-#include "core/prepared_copy.hpp"
 #include "core/screen.hpp"
-#include "dispatch/cache.hpp"
 #include "dispatch/tables.hpp"
 #include "ops/ops.hpp"
 
 namespace lmhead {
 namespace {
 
-Operand weight_operand(py::handle object) {
-  Operand weight = operand("weight", object);
-  if (weight.shape.size() != 2) value_error("weight", "shape (V, D)", "shape " + shape_text(weight.shape));
-  return weight;
-}
-
 std::unique_ptr<Screen> make_screen(py::handle object, py::handle threads) {
-  const Operand weight = weight_operand(object);
-  if (weight.dtype == DType::float64)
-    type_error("weight", "a float32, float16 or bfloat16 array", "dtype float64", "logits of float64 have no screen; cast it with .astype(numpy.float32)");
+  const Operand weight = matrix_argument(object);
+  if (weight.dtype == DType::float64 || weight.quantized.bits != 0)
+    type_error("weight", "float32, float16 or bfloat16 values for a screen", weight.quantized.bits != 0 ? "a quantised weight" : "float64");
   if (weight.shape[1] > kScreenWidth)
     value_error("weight", "D of at most " + std::to_string(kScreenWidth) + " for a screen", "shape " + shape_text(weight.shape));
   const int n_threads = threads_option(threads);
@@ -85,24 +77,6 @@ py::tuple screen_ends(const Screen& screen, py::handle object, int sign) {
   return py::make_tuple(estimates, ends);
 }
 
-py::object prepared_copy_of(py::handle object, py::handle threads) {
-  const Operand weight = weight_operand(object);
-  const int n_threads = threads_option(threads);
-  const Rows rows = weight.rows();
-  auto copy = std::make_unique<Buffer<char>>();
-  {
-    const py::gil_scoped_release release;
-    *copy = prepared_copy(table(), rows, n_threads);
-  }
-  char* data = copy->get();
-  const py::capsule owner(copy.release(), [](void* p) { delete static_cast<Buffer<char>*>(p); });
-  const bool has_dtype = py::isinstance<py::array>(weight.owner);
-  py::dtype dtype("uint16");
-  if (has_dtype) dtype = py::reinterpret_borrow<py::dtype>(weight.owner.attr("dtype").attr("newbyteorder")("="));
-  else if (weight.dtype != DType::bfloat16) dtype = py::dtype(dtype_text(weight.dtype));
-  return py::array(dtype, weight.shape, data, owner);
-}
-
 }  // namespace
 
 void bind_screen(py::module_& m) {
@@ -113,8 +87,6 @@ void bind_screen(py::module_& m) {
   m.attr("SCREEN_WIDTH") = kScreenWidth;
   m.def("screened_topk", &screened_topk);
   m.def("screen_ends", &screen_ends);
-  m.def("prepared_copy", &prepared_copy_of, py::arg("weight"), py::arg("threads") = py::none());
-  m.def("last_level_cache_bytes", &last_level_cache_bytes);
 }
 
 }  // namespace lmhead

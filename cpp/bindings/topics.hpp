@@ -14,6 +14,7 @@ void bind_quantize(pybind11::module_& m);
 void bind_norm(pybind11::module_& m);
 void bind_runtime(pybind11::module_& m);
 void bind_screen(pybind11::module_& m);
+void bind_lm_head(pybind11::module_& m);
 void bind_roofs(pybind11::module_& m);
 
 }  // namespace lmhead

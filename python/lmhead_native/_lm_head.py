@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os import PathLike
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import numpy as np
@@ -13,12 +14,15 @@ from ._head_norm import LayerNorm, RMSNorm
 from ._linear_cross_entropy import linear_cross_entropy
 from ._logits import logits
 from ._top_k import ScreenedTopK, TopK, logits_topk
-from ._typing import Array, Result
+from ._typing import Array, Result, Weight
 
 if TYPE_CHECKING:
     from ._model_files import FoundHead
 
 Progress: TypeAlias = Callable[[int, int], None]
+
+# What has a screen: the others are float64, whose logits are not float32, and integers, which have no more bytes than it.
+SCREENED = ("float32", "float16", "bfloat16")
 
 
 class LMHead:
@@ -51,8 +55,8 @@ class LMHead:
     shape : tuple of int
         (V, D).
     dtype : str
-        How the weight is stored: "float32", "float16", "bfloat16", "float64" or a quantised form such as "Q8_0".
-    memory : dict of str to int
+        How the weight is stored: "float32", "float16", "bfloat16", "float64", "int8" or "int4".
+    memory : mapping of str to int
         Bytes that the head keeps, by what they are for; 0 for a weight that is read where it lies.
     screen : str or None
         "int8" where `topk` is screened.
@@ -82,10 +86,25 @@ class LMHead:
     Threads: methods may be called from any number of threads.
     """
 
-    __slots__ = ("_weight", "bias", "dtype", "memory", "norm", "notes", "scale", "screen", "shape", "softcap", "source")
+    __slots__ = (
+        "_screen",
+        "_weight",
+        "bias",
+        "dtype",
+        "memory",
+        "norm",
+        "notes",
+        "scale",
+        "screen",
+        "shape",
+        "softcap",
+        "source",
+    )
+    _weight: Any
+    _screen: _core.Screen | None
     shape: tuple[int, int]
     dtype: str
-    memory: dict[str, int]
+    memory: Mapping[str, int]
     bias: Result | None
     norm: RMSNorm | LayerNorm | None
     softcap: float | None
@@ -96,7 +115,7 @@ class LMHead:
 
     def __init__(
         self,
-        weight: Array,
+        weight: Weight,
         bias: Array | None = None,
         *,
         norm: RMSNorm | LayerNorm | None = None,
@@ -106,39 +125,47 @@ class LMHead:
         prepare: bool = True,
         threads: int | None = None,
     ) -> None:
-        stored = _core.stored_weight(weight)
-        _check_choice(screen)
+        vocabulary, width, dtype, n_bytes = _core.weight_facts(weight)
+        _check(screen, norm)
         kept = None if bias is None else np.array(bias)
         if kept is not None:
             kept.setflags(write=False)
-        vocabulary, width = stored.shape
-        no_rows = np.zeros((0, width), np.float64 if stored.dtype == "float64" else np.float32)
-        # Checks every option in the words of `logits`, before anything is prepared.
-        logits(no_rows if norm is None else _normed(norm, no_rows), stored, bias=kept, softcap=softcap, scale=scale)
-        if screen == "auto":
-            pays = stored.screenable and stored.nbytes > _core.last_level_cache_bytes()
-            screen = "int8" if pays else None
-        if prepare:
-            stored = _core.prepared_copy(stored, threads)
-        certified = None if screen is None else _core.Screen(stored, threads)
-        self._set(
-            _weight=stored,
-            _screen=certified,
-            shape=(vocabulary, width),
-            dtype=stored.dtype,
-            memory={
-                "weight": stored.nbytes if prepare else 0,
-                "screen": 0 if certified is None else certified.nbytes,
-                "bias": 0 if kept is None else kept.nbytes,
-            },
+        no_states = np.zeros((0, width), np.float64 if dtype == "float64" else np.float32)
+        # Every other option is checked by the function that takes it, before anything is prepared.
+        logits(
+            no_states if norm is None else norm(no_states),
+            weight,
             bias=kept,
-            norm=norm,
             softcap=softcap,
             scale=scale,
-            screen=screen,
-            source=None,
-            notes=(),
+            threads=threads,
         )
+        if screen == "auto":
+            pays = dtype in SCREENED and width <= _core.SCREEN_WIDTH and n_bytes > _core.last_level_cache_bytes()
+            screen = "int8" if pays else None
+        stored = _core.prepared_weight(weight, threads) if prepare else weight
+        certified = None if screen is None else _core.Screen(stored, threads)
+        for name, value in {
+            "_weight": stored,
+            "_screen": certified,
+            "shape": (vocabulary, width),
+            "dtype": dtype,
+            "memory": MappingProxyType(
+                {
+                    "weight": n_bytes if prepare else 0,
+                    "screen": 0 if certified is None else certified.nbytes,
+                    "bias": 0 if kept is None else kept.nbytes,
+                }
+            ),
+            "bias": kept,
+            "norm": norm,
+            "softcap": softcap,
+            "scale": scale,
+            "screen": screen,
+            "source": None,
+            "notes": (),
+        }.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def from_gguf(
@@ -181,10 +208,10 @@ class LMHead:
         ImportError
             A weight that needs the package ``gguf``, which is not installed.
         """
-        from ._model_files import head_of_gguf
+        from ._model_files import find_gguf_head
 
-        found = head_of_gguf(path, progress=progress)
-        return cls._from_file(found, norm=norm, screen=screen, prepare=prepare, threads=threads)
+        found = find_gguf_head(path, progress=progress)
+        return cls._of(found, norm=norm, screen=screen, prepare=prepare, threads=threads)
 
     @classmethod
     def from_safetensors(
@@ -217,10 +244,29 @@ class LMHead:
         ValueError, OSError
             As `from_gguf`.
         """
-        from ._model_files import head_of_safetensors
+        from ._model_files import find_safetensors_head
 
-        found = head_of_safetensors(path, progress=progress)
-        return cls._from_file(found, norm=norm, screen=screen, prepare=prepare, threads=threads)
+        found = find_safetensors_head(path, progress=progress)
+        return cls._of(found, norm=norm, screen=screen, prepare=prepare, threads=threads)
+
+    @classmethod
+    def _of(cls, found: FoundHead, *, norm: bool, **options: Any) -> Self:
+        """Prepare what was found in a file."""
+        from ._found_operands import norm_of, weight_of
+
+        if norm and found.norm is None:
+            raise ValueError(f"{found.paths[0]}: norm: expected the model's final norm in the file, got none")
+        head = cls(
+            weight_of(found.weight),
+            found.bias,
+            norm=norm_of(found.norm) if norm and found.norm is not None else None,
+            softcap=found.softcap,
+            scale=found.scale,
+            **options,
+        )
+        object.__setattr__(head, "source", str(found.paths[0]))
+        object.__setattr__(head, "notes", found.notes)
+        return head
 
     def logits(self, hidden: Array, *, out: Result | None = None, threads: int | None = None) -> Result:
         """`logits` of this head, (..., V)."""
@@ -239,26 +285,41 @@ class LMHead:
         states = self._normed(hidden, threads)
         if self._screen is None:
             return logits_topk(states, self._weight, k, **self._options(), threads=threads)
-        found = _core.screened_topk(
+        values, indices, rescored = _core.screened_topk(
             self._screen, states, self._weight, k, self.bias, self.softcap, self.scale, threads
         )
-        return ScreenedTopK.of(*found)
+        return ScreenedTopK(values, indices, rescored)
 
     def cross_entropy(self, hidden: Array, targets: Array, **options: Any) -> Any:
         """`linear_cross_entropy` of this head, which brings weight, bias, softcap and scale; all other options are its."""
         states = self._normed(hidden, options.get("threads"))
         return linear_cross_entropy(states, self._weight, targets, **self._options(), **options)
 
+    def _normed(self, hidden: Array, threads: int | None) -> Array:
+        return hidden if self.norm is None else self.norm(hidden, threads=threads)
+
+    def _options(self) -> dict[str, Any]:
+        return {"bias": self.bias, "softcap": self.softcap, "scale": self.scale}
+
     def __repr__(self) -> str:
         vocabulary, width = self.shape
-        parts = [f"{vocabulary} x {width} {self.dtype}"]
-        parts += [f"{name}={value!r}" for name in ("norm", "softcap", "scale", "screen") if (value := getattr(self, name))]
-        parts += [f"{sum(self.memory.values()) / 1e6:.1f} MB kept"]
-        return f"LMHead({', '.join(parts)})"
+        given = ((name, getattr(self, name)) for name in ("norm", "softcap", "scale", "screen"))
+        parts = [f"{name}={value!r}" for name, value in given if value is not None]
+        kept = sum(self.memory.values()) / 2**20
+        return f"LMHead({', '.join([f'{vocabulary} x {width} {self.dtype}', *parts, f'{kept:.1f} MiB kept'])})"
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"LMHead is immutable: {name} cannot be set; make another")
 
-    def _set(self, **values: Any) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"LMHead is immutable: {name} cannot be deleted")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("LMHead: expected to be made where it is used, got an attempt to pickle or copy it")
+
+
+def _check(screen: object, norm: object) -> None:
+    if screen is not None and screen not in ("auto", "int8"):
+        raise ValueError(f"screen: expected 'auto', 'int8' or None, got {screen!r}")
+    if norm is not None and not isinstance(norm, RMSNorm | LayerNorm):
+        raise TypeError(f"norm: expected an RMSNorm, a LayerNorm or None, got {type(norm).__name__}")

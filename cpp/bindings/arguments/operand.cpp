@@ -163,6 +163,12 @@ Operand weight_operand(py::handle object, const Operand* beside) {
   return stored ? *stored : operand("weight", object, beside);
 }
 
+Operand matrix_argument(py::handle object) {
+  Operand weight = weight_operand(object);
+  if (weight.shape.size() != 2) value_error("weight", "shape (V, D)", "shape " + shape_text(weight.shape));
+  return weight;
+}
+
 Head head_operands(py::handle hidden, py::handle weight) {
   Head head;
   if (is_list_like(hidden) && !is_list_like(weight)) {

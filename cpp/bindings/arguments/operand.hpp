@@ -34,6 +34,8 @@ Operand operand(const char* name, py::handle object, const Operand* beside = nul
 
 // A weight, also one in other storage than an array.
 Operand weight_operand(py::handle object, const Operand* beside = nullptr);
+// A weight (V, D) alone.
+Operand matrix_argument(py::handle weight);
 
 // hidden (..., D) and weight (V, D): shapes agree, dtypes are a pair of the dtype table.
 struct Head {

@@ -68,7 +68,9 @@ def run(args: argparse.Namespace) -> None:
     head = open_head(args.model, norm=args.norm, screen=screen, threads=args.threads)
     vocabulary, width = head.shape
     if width != hidden_nd.shape[1]:
-        raise CommandError(f"{args.hidden}: expected states of width {width} as of {args.model}, got {hidden_nd.shape[1]}")
+        raise CommandError(
+            f"{args.hidden}: expected states of width {width} as of {args.model}, got {hidden_nd.shape[1]}"
+        )
     if args.k > vocabulary:
         raise CommandError(f"argument -k: expected at most V = {vocabulary} of {args.model}, got {args.k}")
     texts = vocabulary_of(args.model)
