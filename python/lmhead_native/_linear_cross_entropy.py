@@ -214,6 +214,9 @@ def linear_cross_entropy_with_grad(
     the operands (with a z-loss, whose divisor is another, if both are 0). Otherwise NaN in a position that counts shows
     in its row of dhidden and all over dweight and dbias, also where `grad_output` is 0.
 
+    Range, where the result is float32: dz as in `cross_entropy_with_grad`; an infinite entry makes NaN of the zeros
+    that it meets in the products.
+
     With `filter_eps` above 0 the products are sums over lists of the entries that are left, in float32 (float64) for
     all dtypes: if hidden and weight are both bfloat16, dz is then not rounded. Entries that are left out reach nothing,
     not even by way of an infinite operand. Lists are slower, entry by entry. On a real head of 49152 x 576, 2**-20
