@@ -217,11 +217,11 @@ def test_calls_refuse_in_the_words_of_their_functions() -> None:
     head = native.LMHead(WEIGHT, screen="int8")
     with pytest.raises(ValueError, match=r"^weight: expected shape \(V, D\) with D = 39 as in hidden"):
         head.topk(HIDDEN[..., :39], 3)
-    with pytest.raises(ValueError, match="^k: expected an integer from 0 to V = 531, got 532"):
+    with pytest.raises(ValueError, match=r"^k: expected an integer from 0 to V = 531, got 532"):
         head.topk(HIDDEN, 532)
-    with pytest.raises(TypeError, match="^k: expected"):
+    with pytest.raises(TypeError, match=r"^k: expected"):
         head.topk(HIDDEN, 2.0)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="softcap"):
         head.cross_entropy(HIDDEN, TARGETS, softcap=3.0)
-    with pytest.raises(TypeError, match="^weight: expected float64 beside the float64 hidden, got float32"):
+    with pytest.raises(TypeError, match=r"^weight: expected float64 beside the float64 hidden, got float32"):
         head.topk(HIDDEN.astype(np.float64), 3)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Progress: TypeAlias = Callable[[int, int], None]
 
-# What has a screen: the others are float64, whose logits are not float32, and integers, which have no more bytes than it.
+# What has a screen: not float64, whose logits are no float32, and not integers, which are as small as it.
 SCREENED = ("float32", "float16", "bfloat16")
 
 
@@ -183,8 +183,8 @@ class LMHead:
         Parameters
         ----------
         path : path_like
-            A file of GGUF version 2 or 3, little-endian. It is mapped: with ``prepare=False`` it must stay as it is while
-            the head lives.
+            A file of GGUF version 2 or 3, little-endian. It is mapped: with ``prepare=False`` it must stay as it is
+            while the head lives.
         norm : bool
             Whether hidden states come before the model's final norm, which is then the head's `norm`. By default they
             come after it, as ``last_hidden_state`` of Hugging Face's models does.
@@ -196,8 +196,8 @@ class LMHead:
         Returns
         -------
         LMHead
-            F32, F16, BF16 and Q8_0 weights are computed as they are stored. Others are converted to float32 by the package
-            ``gguf``, and `notes` says so.
+            F32, F16, BF16 and Q8_0 weights are computed as they are stored. Others are converted to float32 by the
+            package ``gguf``, and `notes` says so.
 
         Raises
         ------
@@ -221,17 +221,16 @@ class LMHead:
         norm: bool = False,
         screen: Literal["auto", "int8"] | None = "auto",
         prepare: bool = True,
-        progress: Progress | None = None,
         threads: int | None = None,
     ) -> Self:
-        """The head of a safetensors file, or of a model's folder (sharded or not): ``lm_head.weight`` or the tied embedding.
+        """The head of a safetensors file or a model's folder: ``lm_head.weight``, or the tied embedding.
 
         Parameters
         ----------
         path : path_like
-            A ``.safetensors`` file, its ``.index.json``, or the folder with either. ``config.json`` beside it says softcap,
-            scale and the norm's eps; what had to be assumed without it is in `notes`.
-        norm, screen, prepare, progress, threads
+            A ``.safetensors`` file, the ``.index.json`` of several, or the folder with either. ``config.json`` beside it
+            says softcap, scale and the norm's eps; what had to be assumed without it is in `notes`.
+        norm, screen, prepare, threads
             As in `from_gguf`.
 
         Returns
@@ -246,7 +245,7 @@ class LMHead:
         """
         from ._model_files import find_safetensors_head
 
-        found = find_safetensors_head(path, progress=progress)
+        found = find_safetensors_head(path)
         return cls._of(found, norm=norm, screen=screen, prepare=prepare, threads=threads)
 
     @classmethod
@@ -291,7 +290,7 @@ class LMHead:
         return ScreenedTopK(values, indices, rescored)
 
     def cross_entropy(self, hidden: Array, targets: Array, **options: Any) -> Any:
-        """`linear_cross_entropy` of this head, which brings weight, bias, softcap and scale; all other options are its."""
+        """`linear_cross_entropy` of this head, which brings weight, bias, softcap and scale; other options are its."""
         states = self._normed(hidden, options.get("threads"))
         return linear_cross_entropy(states, self._weight, targets, **self._options(), **options)
 

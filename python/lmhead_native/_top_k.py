@@ -35,12 +35,12 @@ class ScreenedTopK(TopK):
 
     rescored: Ids
 
-    def __new__(cls, values: Result, indices: Ids, rescored: Ids) -> ScreenedTopK:  # noqa: PYI034
+    def __new__(cls, values: Result, indices: Ids, rescored: Ids) -> ScreenedTopK:
         self = super().__new__(cls, values, indices)
         self.rescored = rescored
         return self
 
-    def __getnewargs__(self) -> tuple[Result, Ids, Ids]:  # type: ignore[override]
+    def __getnewargs__(self) -> tuple[Result, Ids, Ids]:
         return self.values, self.indices, self.rescored
 
 

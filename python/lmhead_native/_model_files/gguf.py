@@ -125,11 +125,15 @@ class GgufFile:
             self._read_pair(cursor)
         self.tensors = self._read_tensors(cursor, tensor_count)
 
+    def has_strings(self, key: str) -> bool:
+        """Tell whether there is an array of strings of that name."""
+        return self._arrays.get(key, (None, 0, 0))[0] == STRING
+
     def strings(self, key: str) -> list[bytes]:
         """Return an array of strings of the metadata, a vocabulary for instance, which takes a while."""
-        kind, count, offset = self._arrays.get(key, (None, 0, 0))
-        if kind != STRING:
+        if not self.has_strings(key):
             raise malformed(self.path, key, "an array of strings", "none of that name")
+        _, count, offset = self._arrays[key]
         cursor = Cursor(self.file, offset)
         return [cursor.octets(key, cursor.u64(key)) for _ in range(count)]
 

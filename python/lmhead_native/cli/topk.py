@@ -10,7 +10,6 @@ import json
 import sys
 from pathlib import Path
 
-from lmhead_native import LMHead
 from lmhead_native.cli.arguments import Commands, choice, positive
 from lmhead_native.cli.errors import CommandError
 from lmhead_native.cli.hidden_states import read_hidden_states
