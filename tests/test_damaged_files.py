@@ -226,6 +226,8 @@ def test_gguf_with_huge_numbers(
     [
         (b"", "file: expected at least one byte, got an empty file"),
         (b"GGML" + GGUF[4:], "magic: expected b'GGUF', got b'GGML'"),
+        (at(8, "<Q", 99), "tensor_count: expected items of 33 bytes or more in the "),
+        (at(16, "<Q", 199), "metadata_kv_count: expected items of 14 bytes or more in the "),
         (at(4, "<I", 1), "version: expected 2 or 3, little-endian, got 1"),
         (at(4, "<I", 4), "version: expected 2 or 3, little-endian, got 4"),
         (at(4, ">I", 3), "version: expected 2 or 3, little-endian, got 3 in a big-endian file"),

@@ -174,6 +174,7 @@ def test_scale_before_the_softcap_is_the_same_function() -> None:
     for scale in (0.3, -2.0):
         inner = softcap_of_scaled(5.0, scale)
         assert inner is not None
+        assert inner > 0
         np.testing.assert_allclose(scale * inner * np.tanh(z / inner), 5 * np.tanh(scale * z / 5), rtol=1e-14)
 
 
