@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 import model_file_writers as write
 from fresh import output
 from lmhead_native._model_files import FoundHead, find_gguf_head
-from lmhead_native._model_files.found_head import softcap_of_scaled
 from lmhead_native._model_files.gguf import TYPES, GgufFile
 from lmhead_native._model_files.stored_matrix import matrix_from_gguf
 from model_file_writers import ARRAY, BOOL, F32, STRING, U16, U32, Tensor, tensor
@@ -130,95 +129,6 @@ def test_float64_head_is_rounded(tmp_path: Path) -> None:
     head = head_of(tmp_path, LLAMA, [tensor("output.weight", values, "F64")])
     assert_array_equal(head.weight.data, np.array([[1 / 3, np.inf], [2, 0]], np.float32))
     assert head.notes == ("output.weight is F64 in the file: rounded to float32",)
-
-
-# --- norms, scales, softcaps -----------------------------------------------------------------------------------------
-
-
-def parametric(architecture: str, **numbers: float) -> list[tuple[str, int, Any]]:
-    pairs = [(f"{architecture}.{name.replace('__', '.')}", F32, number) for name, number in numbers.items()]
-    return [("general.architecture", STRING, architecture), *pairs]
-
-
-@pytest.mark.parametrize(
-    ("architecture", "numbers", "softcap", "scale"),
-    [
-        ("command-r", {"logit_scale": 0.0625}, None, 0.0625),
-        ("cohere2", {"logit_scale": 0.25}, None, 0.25),
-        ("granite", {"logit_scale": 8.0}, None, 0.125),
-        ("granitemoe", {"logit_scale": 8.0}, None, 0.125),
-        ("granitehybrid", {"logit_scale": 4.0}, None, 0.25),
-        ("minicpm", {"logit_scale": 2.0}, None, 0.5),
-        ("minicpm", {}, None, 256 / D),
-        ("minicpm3", {}, None, 256 / D),
-        ("grok", {}, None, 0.5773502691896257),
-        ("grok", {"logit_scale": 0.5, "final_logit_softcapping": 30.0}, 60.0, 0.5),
-        ("gemma2", {"final_logit_softcapping": 20.0}, 20.0, None),
-        ("gemma2", {}, 30.0, None),
-        ("gemma3", {"final_logit_softcapping": 0.0}, None, None),
-        ("llama", {"logit_scale": 1.0}, None, None),
-        ("llama", {"logit_scale": 0.0}, None, None),
-        ("llama", {}, None, None),
-    ],
-)
-def test_scale_and_softcap(
-    architecture: str, numbers: dict[str, float], softcap: float | None, scale: float | None, tmp_path: Path
-) -> None:
-    head = head_of(tmp_path, parametric(architecture, **numbers), [tensor("output.weight", WEIGHT)])
-    assert (head.softcap, head.scale) == (softcap, scale)
-    assert len(head.notes) == (scale is not None) + (softcap is not None and not numbers)
-
-
-def test_scale_before_the_softcap_is_the_same_function() -> None:
-    z = np.linspace(-9, 9, 7)
-    for scale in (0.3, -2.0):
-        inner = softcap_of_scaled(5.0, scale)
-        assert inner is not None
-        np.testing.assert_allclose(scale * inner * np.tanh(z / inner), 5 * np.tanh(scale * z / 5), rtol=1e-14)
-
-
-@pytest.mark.parametrize(
-    ("architecture", "numbers", "has_bias", "kind", "eps"),
-    [
-        ("llama", {"attention__layer_norm_rms_epsilon": 0.25}, False, "rms", 0.25),
-        ("command-r", {"attention__layer_norm_epsilon": 0.25}, False, "layer", 0.25),
-        ("gpt2", {"attention__layer_norm_epsilon": 0.25}, True, "layer", 0.25),
-        ("t5", {"attention__layer_norm_epsilon": 0.5, "attention__layer_norm_rms_epsilon": 0.25}, False, "rms", 0.25),
-        (
-            "cohere2moe",
-            {"attention__layer_norm_epsilon": 0.5, "attention__layer_norm_rms_epsilon": 0.0},
-            False,
-            "layer",
-            0.5,
-        ),
-        ("llama", {}, False, "rms", 1e-6),
-        ("gpt2", {}, True, "layer", 1e-5),
-    ],
-)
-def test_kind_of_norm(
-    architecture: str, numbers: dict[str, float], has_bias: bool, kind: str, eps: float, tmp_path: Path
-) -> None:
-    tensors = [tensor("output.weight", WEIGHT), tensor("output_norm.weight", GAIN)]
-    tensors += [tensor("output_norm.bias", -GAIN)] * has_bias
-    head = head_of(tmp_path, parametric(architecture, **numbers), tensors)
-    assert head.norm is not None
-    assert (head.norm.kind, head.norm.eps) == (kind, eps)
-    assert_array_equal(head.norm.gain, GAIN)  # as stored, also where conversion has added a 1
-    assert (head.norm.bias is not None) == has_bias
-    assert bool(head.notes) == (not numbers)
-
-
-def test_norms_of_other_names_and_without_gain(tmp_path: Path) -> None:
-    weight = tensor("output.weight", WEIGHT)
-    rms = {"attention__layer_norm_rms_epsilon": 0.25}
-    head = head_of(tmp_path, parametric("lfm2", **rms), [weight, tensor("token_embd_norm.weight", GAIN)])
-    assert head.norm is not None
-    assert_array_equal(head.norm.gain, GAIN)
-    # In BLOOM the same name is the norm after the embedding.
-    assert head_of(tmp_path, parametric("bloom"), [weight, tensor("token_embd_norm.weight", GAIN)]).norm is None
-    olmo = head_of(tmp_path, parametric("olmo", attention__layer_norm_epsilon=0.5), [weight]).norm
-    assert olmo is not None
-    assert (olmo.kind, olmo.gain, olmo.bias, olmo.eps) == ("layer", None, None, 0.5)
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------

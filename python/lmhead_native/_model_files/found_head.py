@@ -59,12 +59,16 @@ class FoundHead:
     notes: tuple[str, ...]
 
 
-def softcap_of_scaled(softcap: float | None, scale: float | None) -> float | None:
+def softcap_of_scaled(path: Path, field: str, softcap: float, scale: float | None) -> float:
     """Return the softcap to apply before the scale when the model applies it after.
 
     ``c tanh(s z / c) = s (c / |s|) tanh(z / (c / |s|))``, as tanh is odd.
     """
-    return softcap if softcap is None or scale is None else softcap / abs(scale)
+    inner = softcap if scale is None else softcap / abs(scale)
+    if not _in_float32(inner):
+        got = f"{softcap:g}" if scale is None else f"{softcap:g} of logits times {scale:g}"
+        raise malformed(path, field, "a cap in the range of float32", got)
+    return inner
 
 
 def finite_number(path: Path, field: str, value: Any, *, positive: bool = False) -> float:
@@ -80,9 +84,14 @@ def scale_or_none(path: Path, field: str, value: float, *, divides: bool) -> flo
     if value in (0, 1):
         return None
     scale = 1 / value if divides else value
-    if not math.isfinite(scale):
-        raise malformed(path, field, "a number whose reciprocal is finite", value)
+    if not _in_float32(scale):
+        raise malformed(path, field, "a scale in the range of float32", f"{value:g}")
     return scale
+
+
+def _in_float32(value: float) -> bool:
+    """Tell whether logits can be scaled by a value without all of them becoming 0 or infinite."""
+    return 2.0**-126 <= abs(value) < 2.0**128
 
 
 def _fits(value: float) -> bool:

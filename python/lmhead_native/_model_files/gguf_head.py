@@ -96,10 +96,8 @@ class _Model:
         bias = vector_from_gguf(self.where["output.bias"], "output.bias", rows) if "output.bias" in self.where else None
         norm, assumed = self._norm(width)
         scale, said = self._scale(width)
-        softcap, capped = self._softcap()
+        softcap, capped = self._softcap(scale)
         paths = tuple(file.path for file in self.files)
-        # llama.cpp scales first wherever a model has both.
-        softcap = softcap_of_scaled(softcap, scale)
         return FoundHead(
             paths, self.architecture, weight, bias, norm, softcap, scale, (*notes, *assumed, *said, *capped)
         )
@@ -143,13 +141,14 @@ class _Model:
         scale = families.GGUF_SCALE_WITHOUT_KEY.get(self.architecture) if base is None else base / width
         return scale, () if scale is None else (f"no {key} in the file: logits multiplied by {scale:g}",)
 
-    def _softcap(self) -> tuple[float | None, tuple[str, ...]]:
-        cap = self._number("final_logit_softcapping", positive=True)
-        if cap is not None:
-            return cap or None, ()
-        usual = families.GGUF_SOFTCAP_WITHOUT_KEY.get(self.architecture)
+    def _softcap(self, scale: float | None) -> tuple[float | None, tuple[str, ...]]:
         key = f"{self.architecture}.final_logit_softcapping"
-        return usual, () if usual is None else (f"no {key} in the file: {usual:g} assumed",)
+        cap = self._number("final_logit_softcapping", positive=True)
+        said: tuple[str, ...] = ()
+        if cap is None and (cap := families.GGUF_SOFTCAP_WITHOUT_KEY.get(self.architecture)) is not None:
+            said = (f"no {key} in the file: {cap:g} assumed",)
+        # llama.cpp scales first wherever a model has both.
+        return softcap_of_scaled(self.path, key, cap, scale) if cap else None, said
 
 
 def _parts(path: Path) -> list[Path]:

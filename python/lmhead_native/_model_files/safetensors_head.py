@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from . import families
 from .found_head import FoundHead, FoundNorm, finite_number, scale_or_none, softcap_of_scaled
@@ -85,9 +89,7 @@ class _Model:
         bias = None if bias_name is None else self._vector(bias_name, rows, paths)
         norm, assumed = self._norm(width, paths)
         scale, scaled = self._scale(width, tied)
-        softcap, capped = self._softcap()
-        # Every known model with both (Grok, Muse Glimmer) scales before it caps.
-        softcap = softcap_of_scaled(softcap, scale)
+        softcap, capped = self._softcap(scale)
         if self.has_config:
             paths.append(self.config_path)
         else:
@@ -117,7 +119,7 @@ class _Model:
         if self.config.get("norm_head"):
             raise malformed(self.config_path, "norm_head", "a head that is used as stored", "one whose rows are normed")
 
-    def _vector(self, name: str, length: int, paths: list[Any]) -> Any:
+    def _vector(self, name: str, length: int, paths: list[Path]) -> NDArray[np.float32]:
         file, _ = self.checkpoint.find(name)
         paths.append(file.path)
         return vector_from_safetensors(file, name, length)
@@ -127,7 +129,7 @@ class _Model:
         key = next((key for key in keys if self.config.get(key) is not None), None)
         return None if key is None else (key, finite_number(self.config_path, key, self.config[key], positive=positive))
 
-    def _norm(self, width: int, paths: list[Any]) -> tuple[FoundNorm | None, list[str]]:
+    def _norm(self, width: int, paths: list[Path]) -> tuple[FoundNorm | None, list[str]]:
         name = self._first(_named(families.NORMS, "weight"))
         bare = families.NORM_WITHOUT_GAIN.get(self.model_type or "")
         if name is None and bare is None:
@@ -171,15 +173,19 @@ class _Model:
     def _said(scale: float | None, why: str) -> list[str]:
         return [] if scale is None else [f"logits multiplied by {scale:g} ({why})"]
 
-    def _softcap(self) -> tuple[float | None, list[str]]:
+    def _softcap(self, scale: float | None) -> tuple[float | None, list[str]]:
         found = self._number(families.SOFTCAP_KEYS, positive=True)
-        if found is not None:
-            return found[1] or None, []
-        usual = families.SOFTCAP_WITHOUT_KEY.get(self.model_type or "")
+        said: list[str] = []
         # A key that is there and null is the model's own "none".
-        if usual is None or any(key in self.config for key in families.SOFTCAP_KEYS):
-            return None, []
-        return usual, [f"no softcap in {CONFIG}: {usual:g}, usual for {self.model_type}, assumed"]
+        if found is None and not any(key in self.config for key in families.SOFTCAP_KEYS):
+            usual = families.SOFTCAP_WITHOUT_KEY.get(self.model_type or "")
+            if usual is not None:
+                found = (families.SOFTCAP_KEYS[0], usual)
+                said = [f"no softcap in {CONFIG}: {usual:g}, usual for {self.model_type}, assumed"]
+        if found is None or not found[1]:
+            return None, said
+        # Every known model with both (Grok, Muse Glimmer) scales before it caps.
+        return softcap_of_scaled(self.config_path, *found, scale), said
 
 
 def _named(stems: Iterable[str], parameter: str) -> Iterable[str]:
