@@ -228,8 +228,8 @@ class LMHead:
         Parameters
         ----------
         path : path_like
-            A ``.safetensors`` file, the ``.index.json`` of several, or the folder with either. ``config.json`` beside it
-            says softcap, scale and the norm's eps; what had to be assumed without it is in `notes`.
+            A ``.safetensors`` file, the ``.index.json`` of several, or the folder with either. ``config.json`` beside
+            it says softcap, scale and the norm's eps; what had to be assumed without it is in `notes`.
         norm, screen, prepare, threads
             As in `from_gguf`.
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from lmhead_native.cli.arguments import Commands, choice, positive
-from lmhead_native.cli.errors import CommandError
+from lmhead_native.cli.errors import CommandError, UsageError
 from lmhead_native.cli.hidden_states import read_hidden_states
 from lmhead_native.cli.model import open_head, vocabulary_of
 from lmhead_native.cli.terminal import Terminal, padded
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> None:
             f"{args.hidden}: expected states of width {width} as of {args.model}, got {hidden_nd.shape[1]}"
         )
     if args.k > vocabulary:
-        raise CommandError(f"argument -k: expected at most V = {vocabulary} of {args.model}, got {args.k}")
+        raise UsageError(f"argument -k: expected at most V = {vocabulary} of {args.model}, got {args.k}")
     texts = vocabulary_of(args.model)
     best = head.topk(hidden_nd, args.k, threads=args.threads)
     for note in head.notes:
