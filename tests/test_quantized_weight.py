@@ -99,7 +99,7 @@ def test_blocks_of_a_file(each_isa: str, width: int) -> None:
 def test_logits(each_isa: str, threads: int, width: int) -> None:
     for weight in storages(V, width).values():
         dequantized = weight.dequantize()
-        for rows in (1, 2, 3, 7, 33):
+        for rows in (1, 2, 3, 4, 5, 7, 16, 33):
             h = hidden_states(rows, width)
             assert_same_bits(native.logits(h, weight, threads=threads), native.logits(h, dequantized, threads=threads))
 
@@ -110,7 +110,7 @@ def test_many_ids(each_isa: str, threads: int, width: int) -> None:
     for weight in some_storages(1031, width).values():
         dequantized = weight.dequantize()
         bias = np.linspace(-1, 1, 1031)
-        for rows in (1, 2, 5):
+        for rows in (1, 2, 6, 20):
             h = hidden_states(rows, width)
             options: dict[str, Any] = {"bias": bias, "softcap": 5.0, "scale": 0.5, "threads": threads}
             assert_same_bits(native.logits(h, weight, **options), native.logits(h, dequantized, **options))
@@ -262,8 +262,8 @@ def test_attributes() -> None:
     weight = native.quantize(np.ones((5, 70), np.float32), 4, 32, scale_dtype="float16")
     assert (weight.shape, weight.bits, weight.group_size, weight.scale_dtype.name) == ((5, 70), 4, 32, "float16")
     assert weight.nbytes == 5 * (48 + 3 * 2)
-    assert repr(weight) == "QuantizedWeight(shape=(5, 70), bits=4, one float16 scale a 32 elements, 270 bytes)"
-    assert repr(native.quantize(np.ones((5, 70), np.float32))).endswith("bits=8, one float32 scale a row, 370 bytes)")
+    assert repr(weight) == "QuantizedWeight(shape=(5, 70), bits=4, group_size=32, scale_dtype=float16, nbytes=270)"
+    assert repr(native.quantize(np.ones((5, 70), np.float32))).endswith("bits=8, group_size=None, scale_dtype=float32, nbytes=370)")
 
 
 def test_immutable() -> None:
@@ -483,11 +483,11 @@ def use(weight, n):
     weight.gather([0, 63])
 
 for q in small:
-    for n in (1, 2, 3, 16):
+    for n in (1, 3, 20):
         use(q, n)
 before = peak()
 for weight in weights:
-    for n in (1, 2, 3, 16):
+    for n in (1, 3, 20):
         use(weight, n)
 print(native.isa(), peak() - before)
 """
@@ -496,5 +496,5 @@ print(native.isa(), peak() - before)
 def test_no_dequantised_copy() -> None:
     isa, grown = fresh.output(CHILD).split()
     assert isa == native.isa()
-    # A dequantised copy has 64 MiB, one of 8 bits 16; 16 rows of logits are 1 MiB, scratch a few.
+    # A dequantised copy has 64 MiB, one of 8 bits 16; 20 rows of logits are 1.25 MiB, scratch a few.
     assert int(grown) < 8 * 2**20
