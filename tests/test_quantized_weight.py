@@ -263,7 +263,9 @@ def test_attributes() -> None:
     assert (weight.shape, weight.bits, weight.group_size, weight.scale_dtype.name) == ((5, 70), 4, 32, "float16")
     assert weight.nbytes == 5 * (48 + 3 * 2)
     assert repr(weight) == "QuantizedWeight(shape=(5, 70), bits=4, group_size=32, scale_dtype=float16, nbytes=270)"
-    assert repr(native.quantize(np.ones((5, 70), np.float32))).endswith("bits=8, group_size=None, scale_dtype=float32, nbytes=370)")
+    assert repr(native.quantize(np.ones((5, 70), np.float32))).endswith(
+        "bits=8, group_size=None, scale_dtype=float32, nbytes=370)"
+    )
 
 
 def test_immutable() -> None:
