@@ -18,7 +18,8 @@ namespace {
     value_error("weight", "finite values", (nan ? "NaN" : refusal.value > 0 ? "inf" : "-inf") + row);
   }
   const bool large = refusal.reason == QuantizeRefusal::scale_too_large;
-  value_error("weight", std::string("values whose scale is ") + (large ? "at most the greatest" : "at least the smallest") + " number of scale_dtype",
+  const char* range = large ? "at most the greatest" : "at least the smallest";
+  value_error("weight", std::string("values whose scale is ") + range + " number of scale_dtype",
               "a greatest magnitude of " + number_text(refusal.value) + row, "take float32 scales, or scale the weight first");
 }
 

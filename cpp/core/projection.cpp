@@ -12,8 +12,8 @@ constexpr int64_t kRowsWorthWidening = 16;
 // rows are worth transposing the block once.
 constexpr int64_t kRowsByColumns = 4;
 
-// Up to so many hidden rows quantised weights are dequantised in registers; for more of them, once into scratch.
-constexpr int64_t kRowsByRegisters = 2;
+// Up to so many hidden rows quantised weights are dequantised in registers, once for every few of them; for more, once into scratch.
+constexpr int64_t kRowsByRegisters = 16;
 
 // Packed rows of a row-stored weight: what fits in a quarter of a 1 MiB L2 beside the hidden rows.
 constexpr int64_t kPackedBytes = 256 * 1024;

@@ -1,4 +1,4 @@
-// The projection on quantised rows where they lie, for one or two hidden rows: integers become float32 in registers, by the same
+// The projection on quantised rows where they lie, for few hidden rows: integers become float32 in registers, by the same
 // product as everywhere else, and meet the hidden rows in the order of kernels/project.inl.hpp, so a logit has the bits of the
 // dequantised row's.
 // It knows tiles; it refuses to know vocabularies and threads.
@@ -94,24 +94,32 @@ __attribute__((noinline)) void project_quantized_tile(const ProjectQuantized& t,
     }
 }
 
-// M hidden rows from row r on: tiles of N ids, and then single ones.
-template <class Q, bool half_scales, int M, int N>
-inline void project_quantized_rows(const ProjectQuantized& t, int64_t r) {
+// N ids against all hidden rows, which find the weight in cache after the first of them.
+template <class Q, bool half_scales, int N>
+inline void project_quantized_ids(const ProjectQuantized& t, int64_t id) {
   const ptrdiff_t stride = t.hidden_stride / static_cast<ptrdiff_t>(sizeof(float));
-  const float* hidden = static_cast<const float*>(t.hidden) + r * stride;
-  float* out = t.out + r * t.out_stride;
-  int64_t id = 0;
-  for (; id + N <= t.n_ids; id += N) project_quantized_tile<Q, half_scales, M, N>(t, hidden, stride, t.first_id + id, out + id);
-  for (; id < t.n_ids; ++id) project_quantized_tile<Q, half_scales, M, 1>(t, hidden, stride, t.first_id + id, out + id);
+  int64_t r = 0;
+  const auto tile = [&](auto rows_in_tile) {
+    constexpr int M = decltype(rows_in_tile)::value;
+    project_quantized_tile<Q, half_scales, M, N>(t, static_cast<const float*>(t.hidden) + r * stride, stride, t.first_id + id,
+                                                 t.out + r * t.out_stride + id);
+    r += M;
+  };
+  while (r + kQuantizedRows <= t.n_rows) tile(Constant<kQuantizedRows>{});
+  if constexpr (kQuantizedRows > 3) { if (r + 3 == t.n_rows) tile(Constant<3>{}); }
+  if constexpr (kQuantizedRows > 2) { if (r + 2 <= t.n_rows) tile(Constant<2>{}); }
+  if constexpr (kQuantizedRows > 1) { if (r < t.n_rows) tile(Constant<1>{}); }
 }
 
 inline void project_quantized(const ProjectQuantized& t) {
   with_storage(t.weight, [&](auto integers, auto half) {
     using Q = decltype(integers);
     constexpr bool half_scales = decltype(half)::value != 0;
-    int64_t r = 0;
-    for (; r + 2 <= t.n_rows; r += 2) project_quantized_rows<Q, half_scales, 2, kQuantizedIds>(t, r);
-    if (r < t.n_rows) project_quantized_rows<Q, half_scales, 1, kQuantizedIdsOneRow>(t, r);
+    int64_t id = 0;
+    if (t.n_rows == 1)
+      for (; id + kQuantizedIdsOneRow <= t.n_ids; id += kQuantizedIdsOneRow) project_quantized_ids<Q, half_scales, kQuantizedIdsOneRow>(t, id);
+    for (; id + kQuantizedIds <= t.n_ids; id += kQuantizedIds) project_quantized_ids<Q, half_scales, kQuantizedIds>(t, id);
+    for (; id < t.n_ids; ++id) project_quantized_ids<Q, half_scales, 1>(t, id);
   });
 }
 

@@ -49,8 +49,8 @@ inline VF elements_first(const char* w, VF scale, int half, int p, ptrdiff_t n) 
 template <class Q, bool half_scales>
 void dequantize_as(const QuantizedRows& rows, int64_t row, int64_t first, int64_t n, float* out) {
   constexpr int lanes = kLanes<float>;
-  for (int64_t done = 0; done < n;) {
-    const int64_t group = (first + done) / rows.group, within = (first + done) % rows.group;
+  int64_t group = first / rows.group, within = first % rows.group;
+  for (int64_t done = 0; done < n; ++group, within = 0) {
     const int64_t count = rows.group - within < n - done ? rows.group - within : n - done;
     const char* w = rows.values + row * rows.values_row_stride + group * rows.values_group_stride + within / kTogether * Q::kBytes;
     const VF scale = load_scale<Q, half_scales>(rows.scales + row * rows.scales_row_stride + group * rows.scales_group_stride);

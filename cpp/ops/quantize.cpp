@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <mutex>
 
 #include "core/half.hpp"
 #include "core/parallel.hpp"
@@ -99,7 +98,12 @@ class Quantizer {
       const T* rows = read(first, n, mine);
       for (int64_t i = 0; i < n; ++i) quantize_row(rows + i * weight_.width, first + i, mine);
     });
-    return refusal_;
+    QuantizeRefusal first;
+    for (const Scratch& mine : scratch_) {
+      if (mine.refusal.reason == QuantizeRefusal::none) continue;
+      if (first.reason == QuantizeRefusal::none || mine.refusal.row < first.row) first = mine.refusal;
+    }
+    return first;
   }
 
  private:
@@ -108,6 +112,7 @@ class Quantizer {
     Buffer<T> column;
     Buffer<int8_t> integers;
     Buffer<char> temporary;
+    QuantizeRefusal refusal;  // the first of this worker, whose tasks come in ascending order
   };
 
   const T* read(int64_t first, int64_t n, Scratch& mine) const {
@@ -133,7 +138,7 @@ class Quantizer {
       const int64_t first = g * out_.group, n = std::min(out_.group, width - first);
       const auto bits = greatest(w + first, n);
       if (bits >= Bits<T>::infinity)
-        return refuse(QuantizeRefusal::not_finite, row, *std::find_if(w + first, w + first + n, [](T x) { return !std::isfinite(x); }));
+        return refuse(mine, QuantizeRefusal::not_finite, row, *std::find_if(w + first, w + first + n, [](T x) { return !std::isfinite(x); }));
       T max;
       std::memcpy(&max, &bits, sizeof(max));
       float scale = 0;
@@ -146,7 +151,7 @@ class Quantizer {
         scale = max > 0 ? float_scale(max, limit) : 0;
         std::memcpy(out_.scales + 4 * place, &scale, 4);
       }
-      if (scale == 0 && max > 0) return refuse(max > 1 ? QuantizeRefusal::scale_too_large : QuantizeRefusal::scale_too_small, row, max);
+      if (scale == 0 && max > 0) return refuse(mine, max > 1 ? QuantizeRefusal::scale_too_large : QuantizeRefusal::scale_too_small, row, max);
       auto* q = out_.bits == 8 ? reinterpret_cast<int8_t*>(values) + first : mine.integers.reserve(n);
       if (max > 0) round_group(w + first, n, scale, limit, q);
       else std::fill(q, q + n, int8_t{0});
@@ -154,18 +159,14 @@ class Quantizer {
     }
   }
 
-  // The first row of all, whichever worker comes first.
-  void refuse(QuantizeRefusal::Reason reason, int64_t row, T value) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (refusal_.reason == QuantizeRefusal::none || row < refusal_.row) refusal_ = {reason, row, double(value)};
+  static void refuse(Scratch& mine, QuantizeRefusal::Reason reason, int64_t row, T value) {
+    if (mine.refusal.reason == QuantizeRefusal::none) mine.refusal = {reason, row, double(value)};
   }
 
   const KernelTable& table_;
   const Rows& weight_;
   const QuantizeTarget& out_;
   std::vector<Scratch> scratch_;
-  std::mutex mutex_;
-  QuantizeRefusal refusal_;
 };
 
 }  // namespace

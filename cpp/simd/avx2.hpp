@@ -26,9 +26,10 @@ constexpr int kTileRows = 3, kTileIds = 2, kTileIdsOneRow = 4, kTileGroups = 1;
 // The tile of a contraction: 6 rows x 2 vectors = 12 accumulators + 2 vectors + 1 coefficient = 15 of 16 registers.
 constexpr int kContractRows = 6, kContractVectors = 2;
 
-// Quantised rows: 4 x 2 = 8 accumulators + 4 scales + 1 hidden vector + 1 weight vector = 14; beside two hidden rows 8 + 2 + 4.
-// A chain takes 16 elements in the latency of an FMA, 4 cycles, so a single row would wait for it and not for memory.
-constexpr int kQuantizedIdsOneRow = 4, kQuantizedIds = 2;
+// Quantised rows: 2 x 2 x 2 = 8 accumulators + 2 scales + 2 hidden vectors + 1 weight vector = 13; beside one hidden row
+// 4 x 2 + 4 + 1 + 1 = 14. A chain takes 16 elements in the latency of an FMA, 4 cycles, so a single row would wait for it and not
+// for memory.
+constexpr int kQuantizedRows = 2, kQuantizedIds = 2, kQuantizedIdsOneRow = 4;
 
 // Lanes below n: all ones. A window into 8 ones followed by 8 zeros.
 alignas(64) constexpr int32_t kWindow32[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};

@@ -26,9 +26,9 @@ constexpr int kTileRows = 4, kTileIds = 6, kTileIdsOneRow = 6, kTileGroups = 1;
 // loads for 24 FMAs.
 constexpr int kContractRows = 6, kContractVectors = 4;
 
-// Quantised rows: a chain takes 16 elements in the latency of an FMA, 4 cycles, so a single row would wait for it and not for
-// memory.
-constexpr int kQuantizedIdsOneRow = 4, kQuantizedIds = 4;
+// Quantised rows: 4 x 4 = 16 accumulators + 4 scales + 4 hidden vectors + 1 weight vector = 25 of 32 registers. A chain takes 16
+// elements in the latency of an FMA, 4 cycles, so a single row would wait for it and not for memory.
+constexpr int kQuantizedRows = 4, kQuantizedIds = 4, kQuantizedIdsOneRow = 4;
 
 inline VF load(const float* p) { return _mm512_loadu_ps(p); }
 inline VD load(const double* p) { return _mm512_loadu_pd(p); }

@@ -19,8 +19,8 @@ using MD = bool;       // mask over VD; the same type, so overloads on masks tak
 constexpr int kTileRows = 1, kTileIds = 1, kTileIdsOneRow = 1, kTileGroups = 1;
 // The tile of a contraction; `fmaf` is a call here, which no register outlives.
 constexpr int kContractRows = 1, kContractVectors = 1;
-// Weight rows of a quantised tile beside one hidden row, and beside two.
-constexpr int kQuantizedIdsOneRow = 1, kQuantizedIds = 1;
+// A quantised tile: hidden rows and weight rows, and weight rows beside a single hidden row.
+constexpr int kQuantizedRows = 1, kQuantizedIds = 1, kQuantizedIdsOneRow = 1;
 constexpr bool kHasTileReduce = false;
 
 inline uint32_t bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }

@@ -60,7 +60,7 @@ def quantize(
     off by that and its own rounding to float32. A group of nothing but zeros has scale 0.
 
     Memory: the result, and for each thread 32 rows. Determinism: the same integers and scales for every number of
-    threads, strides and instruction set.
+    threads, strides and instruction set. NaN and inf: refused.
     """
     try:
         dtype = np.dtype(scale_dtype)

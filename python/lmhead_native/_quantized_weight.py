@@ -45,8 +45,8 @@ class QuantizedWeight:
     once to float32 (a float16 scale makes that exact). Logits, losses and gradients have the very bits that this
     float32 matrix gives, with hidden states of float32, float16 or bfloat16; they are never rounded to integers.
 
-    Memory: a call makes no dequantised copy of the weight. One or two hidden states meet the integers where they are;
-    for more, a few hundred rows at a time are dequantised into scratch.
+    Memory: a call makes no dequantised copy of the weight. Up to 16 hidden states meet the integers where they are; for
+    more, at most 256 rows at a time are dequantised into scratch.
 
     Determinism: as that of `logits`. NaN and inf: scales that `quantize` makes are finite; in blocks of a file they
     follow IEEE arithmetic, within their rows.
@@ -144,10 +144,9 @@ class QuantizedWeight:
         return rows
 
     def __repr__(self) -> str:
-        group = "row" if self.group_size is None else f"{self.group_size} elements"
         return (
-            f"QuantizedWeight(shape={self.shape}, bits={self.bits}, one {self.scale_dtype} scale a {group}, "
-            f"{self.nbytes} bytes)"
+            f"QuantizedWeight(shape={self.shape}, bits={self.bits}, group_size={self.group_size}, "
+            f"scale_dtype={self.scale_dtype}, nbytes={self.nbytes})"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
