@@ -8,8 +8,8 @@ import pytest
 
 from lmhead_native import _core
 
-# The code of avx512, compiled with one flag more that only the screen's kernels look at: a quarter of the suite for nothing. Tests of
-# equal bits and of the screen have it.
+# The code of avx512, compiled with one flag more that only the screen's kernels look at: a quarter of the suite for
+# nothing. Tests of equal bits and of the screen have it.
 SAME_CODE = ("avx512vnni",)
 
 

@@ -75,7 +75,7 @@ def test_integers_of_any_number_of_rows() -> None:
 
 @pytest.mark.parametrize("number", [NUMBER, -NUMBER, 127, -128, 128, 255, -129, -32384])
 def test_extreme_integers(number: int) -> None:
-    """Pairs of 8-bit products would saturate at 32767, sums of the widest head would pass 2^31 were they not kept modulo 2^32."""
+    """Pairs of 8-bit products would saturate at 32767; sums of the widest head come close to 2^31."""
     for width in (256, 4096, _core.SCREEN_WIDTH):
         for byte in (BYTE, -BYTE, 1):
             check_integers(np.full((2, width), number), np.full((3, width), byte))
@@ -127,8 +127,10 @@ def test_ends_are_reached_by_the_rounding_of_hidden_states() -> None:
         hidden = rng.standard_normal((9, width)).astype("f4")
         step = (np.abs(hidden).max(axis=1) / NUMBER).astype("f4")[:, None].astype("f8")
         rest = hidden - step * np.rint(hidden / step)
-        weight = np.rint(rest / np.abs(rest).max(axis=1, keepdims=True) * BYTE).astype("f4")  # whole numbers: nothing is lacking
-        estimates, lower, upper = bounds(hidden, weight)
+        weight = np.rint(rest / np.abs(rest).max(axis=1, keepdims=True) * BYTE).astype(
+            "f4"
+        )  # whole numbers: nothing is lacking
+        estimates, _, upper = bounds(hidden, weight)
         for row in range(9):
             distance = hidden[row].astype("f8") @ weight[row].astype("f8") - estimates[row, row]
             assert distance > 0
@@ -186,7 +188,10 @@ def test_rows_that_are_not_finite_have_no_ends() -> None:
 def test_any_memory_and_threads_give_one_screen(dtype: np.dtype[Any]) -> None:
     rng = np.random.default_rng(10)
     for vocabulary, width in [(1, 1), (33, 7), (300, 70)]:
-        weight, hidden = rng.standard_normal((vocabulary, width)).astype(dtype), rng.standard_normal((2, width)).astype("f4")
+        weight, hidden = (
+            rng.standard_normal((vocabulary, width)).astype(dtype),
+            rng.standard_normal((2, width)).astype("f4"),
+        )
         expected = bounds(hidden, weight, 1)
         for variant in layouts(weight).values():
             for threads in (1, 3):
@@ -211,7 +216,11 @@ def test_refusals() -> None:
     for weight, error, words in [
         (np.zeros((3, 4)), TypeError, r"^weight: expected a float32, float16 or bfloat16 array, got dtype float64; "),
         (np.zeros(4, "f4"), ValueError, r"^weight: expected shape \(V, D\), got shape \(4,\)"),
-        (np.zeros((1, _core.SCREEN_WIDTH + 1), "f4"), ValueError, r"^weight: expected D of at most 131072 for a screen, got "),
+        (
+            np.zeros((1, _core.SCREEN_WIDTH + 1), "f4"),
+            ValueError,
+            r"^weight: expected D of at most 131072 for a screen, got ",
+        ),
         (np.zeros((3, 4), "i1"), TypeError, r"^weight: expected a float32, "),
     ]:
         with pytest.raises(error, match=words):

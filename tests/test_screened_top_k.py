@@ -73,12 +73,23 @@ def few_rows_use_it() -> bool:
 def test_random(hidden_dtype: np.dtype[Any], weight_dtype: np.dtype[Any]) -> None:
     rng = np.random.default_rng(1)
     for rows, vocabulary, width in [(1, 3, 1), (2, 15, 70), (1, 17, 5), (4, 300, 33), (9, 1025, 16)]:
-        hidden, weight = rng.standard_normal((rows, width)).astype(hidden_dtype), rng.standard_normal((vocabulary, width)).astype(weight_dtype)
+        hidden, weight = (
+            rng.standard_normal((rows, width)).astype(hidden_dtype),
+            rng.standard_normal((vocabulary, width)).astype(weight_dtype),
+        )
         bias = rng.standard_normal(vocabulary)
         screen = _core.Screen(weight, 2)
         for number, k in enumerate((0, 1, min(50, vocabulary // 4), vocabulary)):
             for options in OPTIONS[number % 2 :: 2]:
-                check(hidden, weight, k, threads=1 + number % 3, screen=screen, bias=None if number % 2 else bias, **options)
+                check(
+                    hidden,
+                    weight,
+                    k,
+                    threads=1 + number % 3,
+                    screen=screen,
+                    bias=None if number % 2 else bias,
+                    **options,
+                )
 
 
 @every_pair
@@ -114,7 +125,9 @@ def test_few_are_computed() -> None:
     screen = _core.Screen(weight)
     assert (check(hidden, weight, 50, screen=screen) < 200).all()
     assert (check(hidden, weight, 1, screen=screen) < 20).all()
-    assert (check(hidden, weight, 50, screen=screen, bias=rng.standard_normal(8000), softcap=30.0, scale=-0.1) < 200).all()
+    assert (
+        check(hidden, weight, 50, screen=screen, bias=rng.standard_normal(8000), softcap=30.0, scale=-0.1) < 200
+    ).all()
     many = check(np.tile(hidden, (10, 1)), weight, 50, screen=screen)
     assert (many < 200).all() if few_rows_use_it() else (many == 8000).all()
 
@@ -240,7 +253,10 @@ def test_empty_axes() -> None:
 def test_refusals() -> None:
     hidden, weight = np.zeros((2, 4), "f4"), np.zeros((9, 4), "f4")
     screen = _core.Screen(weight)
-    with pytest.raises(ValueError, match=r"^weight: expected the weight that the screen was made from, of shape \(9, 4\), got float32 of"):
+    with pytest.raises(
+        ValueError,
+        match=r"^weight: expected the weight that the screen was made from, of shape \(9, 4\), got float32 of",
+    ):
         _core.screened_topk(screen, hidden, np.zeros((8, 4), "f4"), 1, None, None, None, None)
     with pytest.raises(ValueError, match=r"^weight: expected the weight that .* got float64 of shape"):
         _core.screened_topk(screen, hidden.astype("f8"), weight.astype("f8"), 1, None, None, None, None)
