@@ -14,7 +14,8 @@ NEEDS: dict[str, set[str]] = {
     "scalar": set(),
     "avx2": X86_64_V3,
     "avx512": X86_64_V4,
-    "avx512bf16": X86_64_V4 | {"avx512_bf16"},
+    "avx512vnni": X86_64_V4 | {"avx512_vnni"},
+    "avx512bf16": X86_64_V4 | {"avx512_bf16", "avx512_vnni"},
 }
 
 

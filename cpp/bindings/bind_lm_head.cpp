@@ -36,7 +36,7 @@ py::object prepared_quantized(const StoredWeight& weight, int threads) {
 }
 
 // The same weight, in memory of its own.
-py::object prepared_weight(py::handle object, py::handle threads) {
+py::object prepared_copy_of(py::handle object, py::handle threads) {
   const Operand weight = matrix_argument(object);
   const int n_threads = threads_option(threads);
   if (weight.quantized.bits != 0) return prepared_quantized(weight.owner.cast<const StoredWeight&>(), n_threads);
@@ -65,7 +65,7 @@ py::tuple weight_facts(py::handle object) {
 
 void bind_lm_head(py::module_& m) {
   m.def("weight_facts", &weight_facts);
-  m.def("prepared_weight", &prepared_weight);
+  m.def("prepared_copy", &prepared_copy_of, py::arg("weight"), py::arg("threads") = py::none());
   m.def("last_level_cache_bytes", &last_level_cache_bytes);
 }
 

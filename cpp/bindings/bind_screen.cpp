@@ -1,8 +1,12 @@
 // The certified screen, and the top-k lists that it makes cheap.
+#include <chrono>
+
+#include <pybind11/stl.h>
+
 #include "bindings/arguments/head_options.hpp"
 #include "bindings/topics.hpp"
 #include "core/parallel.hpp"
-#include "core/screen.hpp"
+#include "core/screened_rows.hpp"
 #include "dispatch/tables.hpp"
 #include "ops/ops.hpp"
 
@@ -43,38 +47,51 @@ py::tuple screened_topk(const Screen& screen, py::handle hidden, py::handle weig
   return py::make_tuple(values, indices, rescored);
 }
 
-// For tests: estimates and, above them, ends of every id, (N, V) each; rows that no bound holds for are NaN. `sign` -1: ends below.
-py::tuple screen_ends(const Screen& screen, py::handle object, int sign) {
+// For tests and benches: estimates and ends of every id, (N, V) each; rows that no bound holds for are NaN.
+py::tuple screen_ends(const Screen& screen, py::handle object, bool lower, py::handle threads) {
   const Operand hidden = row_operand("hidden", "(..., D)", object);
   if (hidden.shape.back() != screen.width() || hidden.dtype == DType::float64)
-    value_error("hidden", "narrow rows of D = " + std::to_string(screen.width()), "shape " + shape_text(hidden.shape));
-  const KernelTable& kernels = table();
+    value_error("hidden", "narrow rows of D = " + std::to_string(screen.width()), dtype_text(hidden.dtype) + " of shape " + shape_text(hidden.shape));
+  const int n_threads = threads_option(threads);
   const Rows rows = hidden.rows();
-  const int64_t padded = screen.padded_width(), stride = screen.padded_ids();
-  py::array_t<float> estimates({rows.n_rows, screen.n_ids()}), ends({rows.n_rows, screen.n_ids()});
-  Buffer<float> wide(screen.width() + 1), found(2 * kScreenedRows * (stride + 1));
-  Buffer<int8_t> parts(kScreenedRows * 2 * padded + 1);
-  Buffer<char> temporary, words(screen.words_bytes(kernels, kScreenedRows) + 1);
+  const int64_t n_ids = screen.n_ids(), stride = screen.padded_ids();
+  py::array_t<float> estimates({rows.n_rows, stride}), ends({rows.n_rows, stride});
+  const auto nan = std::numeric_limits<float>::quiet_NaN();
+  std::fill(estimates.mutable_data(), estimates.mutable_data() + estimates.size(), nan);
+  std::fill(ends.mutable_data(), ends.mutable_data() + ends.size(), nan);
+  ScreenedRows screened(table(), screen, rows, lower);
+  Buffer<float> found(2 * kScreenedRows * stride);
   for (int64_t first = 0; first < rows.n_rows; first += kScreenedRows) {
-    const int64_t n = std::min(kScreenedRows, rows.n_rows - first);
-    ScreenRow prepared[kScreenedRows] = {};
-    bool usable[kScreenedRows];
-    std::fill(parts.get(), parts.get() + kScreenedRows * 2 * padded, int8_t(0));
-    for (int64_t r = 0; r < n; ++r) {
-      copy_row(kernels, rows, first + r, 0, rows.width, RowLayout::wide, wide.get(), temporary);
-      const ScreenedHidden h = screen_hidden(wide.get(), rows.width, padded, screen.greatest(), sign, parts.get() + r * 2 * padded);
-      prepared[r] = h.row;
-      usable[r] = h.usable;
+    screened.prepare(first, std::min(kScreenedRows, rows.n_rows - first));
+    float* found_ends = found.get() + kScreenedRows * stride;
+    screened.scan(found.get(), found_ends, stride, n_threads, [](int, int64_t, int64_t) {});
+    for (int64_t r = 0; r < screened.size(); ++r) {
+      std::copy_n(found.get() + r * stride, stride, estimates.mutable_data() + screened.index(r) * stride);
+      std::copy_n(found_ends + r * stride, stride, ends.mutable_data() + screened.index(r) * stride);
     }
-    screen.interleave(kernels, parts.get(), n, words.get());
-    screen.scan(kernels, words.get(), prepared, n, 0, screen.n_ids(), found.get(), found.get() + kScreenedRows * stride, stride);
-    for (int64_t r = 0; r < n; ++r)
-      for (int64_t id = 0; id < screen.n_ids(); ++id) {
-        estimates.mutable_at(first + r, id) = usable[r] ? found[r * stride + id] : std::numeric_limits<float>::quiet_NaN();
-        ends.mutable_at(first + r, id) = usable[r] ? found[(kScreenedRows + r) * stride + id] : std::numeric_limits<float>::quiet_NaN();
-      }
   }
-  return py::make_tuple(estimates, ends);
+  const py::slice ids(py::int_(0), py::int_(n_ids), py::none());
+  return py::make_tuple(estimates[py::make_tuple(py::ellipsis(), ids)], ends[py::make_tuple(py::ellipsis(), ids)]);
+}
+
+// For benches: seconds of `rounds` passes of the same hidden rows, at most 8, over a screen.
+std::vector<double> screen_pass_seconds(const Screen& screen, py::handle object, int rounds, py::handle threads) {
+  const Operand hidden = row_operand("hidden", "(..., D)", object);
+  const int n_threads = threads_option(threads);
+  const Rows rows = hidden.rows();
+  if (hidden.shape.back() != screen.width() || hidden.dtype == DType::float64 || rows.n_rows < 1 || rows.n_rows > kScreenedRows)
+    value_error("hidden", "1 to 8 narrow rows of D = " + std::to_string(screen.width()), dtype_text(hidden.dtype) + " of shape " + shape_text(hidden.shape));
+  const py::gil_scoped_release release;
+  Buffer<float> estimates(rows.n_rows * screen.padded_ids()), ends(rows.n_rows * screen.padded_ids());
+  ScreenedRows screened(table(), screen, rows, false);
+  screened.prepare(0, rows.n_rows);
+  std::vector<double> seconds;
+  for (int round = 0; round < rounds; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    screened.scan(estimates.get(), ends.get(), screen.padded_ids(), n_threads, [](int, int64_t, int64_t) {});
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return seconds;
 }
 
 }  // namespace
@@ -86,7 +103,8 @@ void bind_screen(py::module_& m) {
       .def_property_readonly("nbytes", &Screen::bytes);
   m.attr("SCREEN_WIDTH") = kScreenWidth;
   m.def("screened_topk", &screened_topk);
-  m.def("screen_ends", &screen_ends);
+  m.def("screen_ends", &screen_ends, py::arg("screen"), py::arg("hidden"), py::arg("lower") = false, py::arg("threads") = py::none());
+  m.def("screen_pass_seconds", &screen_pass_seconds, py::arg("screen"), py::arg("hidden"), py::arg("rounds") = 1, py::arg("threads") = py::none());
 }
 
 }  // namespace lmhead

@@ -7,9 +7,6 @@
 
 namespace lmhead {
 
-// Hidden rows that pass over the plane together.
-constexpr int64_t kScreenedRows = 8;
-
 class Screen {
  public:
   // weight (V, D) of float32, float16 or bfloat16, D <= kScreenWidth; it is not needed any more afterwards. Scratch: 16 rows of
@@ -24,7 +21,7 @@ class Screen {
   // The greatest b + e of a finite row.
   double greatest() const { return greatest_; }
 
-  // Hidden rows as a scan wants them; parts: what screen_hidden() wrote for each of n_rows <= kScreenedRows, padded_width() apart.
+  // Hidden rows as a scan wants them; parts: what screen_hidden() wrote for each of n_rows rows, padded_width() apart.
   int64_t words_bytes(const KernelTable& table, int64_t n_rows) const { return n_rows * 2 * padded_width() * table.screen.part_bytes; }
   void interleave(const KernelTable& table, const int8_t* parts, int64_t n_rows, void* words) const;
 

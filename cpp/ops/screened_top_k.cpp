@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/screen.hpp"
+#include "core/screened_rows.hpp"
 #include "dispatch/tables.hpp"
 #include "ops/ops.hpp"
 
@@ -12,18 +12,19 @@ namespace {
 
 // Estimates and ends of a block of rows.
 constexpr int64_t kBlockBytes = 32 * 1024 * 1024;
-// A task of a scan: long runs of the plane.
-constexpr int64_t kTaskBytes = 1024 * 1024;
 // Ids of one task of exact logits.
 constexpr int64_t kIdsPerTask = 32;
 // More than this part of the ids: reading them one by one costs what the full pass does beyond the scan that has been paid for.
 constexpr int64_t kWorthwhile = 4;
 
-// From how many hidden rows on the multiplications of a scan cost more than it saves. Bytes multiplied as they are take half the time of
-// float32's FMAs, but as much as bfloat16's; 16-bit products take as long as float32.
+// From how many hidden rows on a scan's multiplications take as long as those of the full pass, or what it saves of the bytes. A core reads
+// about 6 bytes a cycle of its share of the memory. Bytes multiplied as they are: 32 weights a cycle, against 16 FMAs of float32, so that the
+// screen is ahead for any number of rows, and 64 of bfloat16 pairs. As 16-bit numbers: 10 to 12, so that it is ahead only where memory is what
+// the full pass waits for.
 int64_t most_rows(const KernelTable& table, const Rows& hidden, const Rows& weight) {
   const bool dot = hidden.dtype == DType::bfloat16 && weight.dtype == DType::bfloat16 && table.project[static_cast<int>(RowKind::bf16_dot)];
-  return table.screen.part_bytes > 1 || dot ? 8 : 64;
+  if (table.screen.part_bytes == 1) return dot ? 8 : std::numeric_limits<int64_t>::max();
+  return item_size(weight.dtype) == 4 ? 4 : 2;
 }
 
 template <class Candidate>
@@ -31,15 +32,16 @@ class ScreenedTopK {
  public:
   ScreenedTopK(const Screen& screen, const Rows& hidden, const Rows& weight, const HeadOptions& options, const TopKTarget& out,
                int64_t* rescored, int threads)
-      : kernels_(table()), screen_(screen), hidden_(hidden), projection_(kernels_, hidden, weight),
+      : kernels_(table()), n_ids_(weight.n_rows), padded_ids_(screen.padded_ids()), n_rows_(hidden.n_rows), projection_(kernels_, hidden, weight),
+        screened_(kernels_, screen, hidden, options.scale < 0),
         adjust_{static_cast<const float*>(options.bias), options.softcap, options.scale}, out_(out), rescored_(rescored), threads_(threads),
-        n_ids_(weight.n_rows), scratch_(static_cast<size_t>(threads)) {}
+        scratch_(static_cast<size_t>(threads)) {}
 
   // Returns the rows that are left to the full pass.
   std::vector<int64_t> run() {
-    const int64_t by_bytes = kBlockBytes / (2 * 4 * std::max<int64_t>(1, screen_.padded_ids()));
+    const int64_t by_bytes = kBlockBytes / (2 * 4 * padded_ids_);
     const int64_t per_block = std::max<int64_t>(1, std::min(kScreenedRows, by_bytes));
-    for (int64_t row = 0; row < hidden_.n_rows; row += per_block) run_block(row, std::min(per_block, hidden_.n_rows - row));
+    for (int64_t row = 0; row < n_rows_; row += per_block) run_block(row, std::min(per_block, n_rows_ - row));
     return std::move(full_);
   }
 
@@ -56,53 +58,41 @@ class ScreenedTopK {
   };
 
   void run_block(int64_t first_row, int64_t n) {
-    const int64_t padded = screen_.padded_width(), width = hidden_.width, stride = screen_.padded_ids();
+    screened_.prepare(first_row, n);
     rows_.clear();
-    screen_rows_.clear();
-    float* wide = wide_.reserve(std::max<int64_t>(1, width));
-    int8_t* parts = parts_.reserve(n * 2 * padded);
     char* prepared = prepared_.reserve(n * projection_.hidden_stride());
-    for (int64_t row = first_row; row < first_row + n; ++row) {
-      const int64_t at = static_cast<int64_t>(rows_.size());
-      copy_row(kernels_, hidden_, row, 0, width, RowLayout::wide, wide, scratch_[0].projection.temporary);
-      const ScreenedHidden h = screen_hidden(wide, width, padded, screen_.greatest(), adjust_.scale < 0 ? -1 : 1, parts + at * 2 * padded);
-      if (!h.usable) {
+    for (int64_t row = first_row, r = 0; row < first_row + n; ++row) {
+      if (r == screened_.size() || screened_.index(r) != row) {
         full_.push_back(row);
         continue;
       }
-      projection_.prepare_row(row, prepared + at * projection_.hidden_stride(), scratch_[0].projection.temporary);
-      screen_rows_.push_back(h.row);
+      projection_.prepare_row(row, prepared + r++ * projection_.hidden_stride(), scratch_[0].projection.temporary);
       rows_.push_back({row, {}, {}});
     }
     if (rows_.empty()) return;
-    const int64_t n_rows = static_cast<int64_t>(rows_.size());
-    char* words = words_.reserve(screen_.words_bytes(kernels_, n_rows));
-    screen_.interleave(kernels_, parts, n_rows, words);
-    scan(words, n_rows, estimates_.reserve(n_rows * stride), ends_.reserve(n_rows * stride), stride);
+    scan();
     compute_logits(0);
-    run_tasks(threads_, n_rows, [&](int, int64_t r) { find_survivors(rows_[static_cast<size_t>(r)], ends_.get() + r * stride); });
+    run_tasks(serial(double(n_ids_)) ? 1 : threads_, screened_.size(), [&](int, int64_t r) { find_survivors(rows_[static_cast<size_t>(r)], ends_.get() + r * padded_ids_); });
     compute_logits(out_.k);
     for (Row& row : rows_) finish(row);
   }
 
+  bool serial(double work_per_row) const { return double(rows_.size()) * work_per_row < kSerialWork; }
+
   // Estimates and ends of every id, adjusted; the k best estimates become the first ids of each row.
-  void scan(const void* words, int64_t n_rows, float* estimates, float* ends, ptrdiff_t stride) {
-    const int64_t k = out_.k, n_blocks = ceil_div(n_ids_, kBlockIds);
+  void scan() {
+    const int64_t k = out_.k, n_rows = screened_.size();
+    float *estimates = estimates_.reserve(n_rows * padded_ids_), *ends = ends_.reserve(n_rows * padded_ids_);
     float* values = values_.reserve(n_rows * k);
     int64_t* indices = indices_.reserve(n_rows * k);
     const TopKTarget target{reinterpret_cast<char*>(values), indices, k};
-    const double work = double(n_rows) * double(n_ids_) * double(screen_.width());
-    const int threads = work < kSerialWork ? 1 : threads_;
-    const int64_t block_bytes = kBlockIds * std::max<int64_t>(1, screen_.padded_width());
-    const int64_t blocks_per_task = std::max<int64_t>(1, std::min(ceil_div(kTaskBytes, block_bytes), n_blocks / (8 * threads)));
+    const int threads = serial(double(n_ids_) * double(projection_.width())) ? 1 : threads_;
     TopK<Candidate> best(kernels_, target, threads);
     best.begin(0, n_rows);
-    run_tasks(threads, ceil_div(n_blocks, blocks_per_task), [&](int worker, int64_t task) {
-      const int64_t id = task * blocks_per_task * kBlockIds, n = std::min(blocks_per_task * kBlockIds, n_ids_ - id);
-      screen_.scan(kernels_, words, screen_rows_.data(), n_rows, id, n, estimates + id, ends + id, stride);
-      const Tile<float> tile{estimates + id, stride, 0, n_rows, id, n}, tile_of_ends{ends + id, stride, 0, n_rows, id, n};
+    screened_.scan(estimates, ends, padded_ids_, threads, [&](int worker, int64_t id, int64_t n_ids) {
+      const Tile<float> tile{estimates + id, padded_ids_, 0, n_rows, id, n_ids};
       adjust_(kernels_, tile);
-      adjust_(kernels_, tile_of_ends);
+      adjust_(kernels_, Tile<float>{ends + id, padded_ids_, 0, n_rows, id, n_ids});
       best.tile(worker, tile);
     });
     best.finish(0, n_rows);
@@ -122,7 +112,7 @@ class ScreenedTopK {
       const int64_t n = static_cast<int64_t>(rows_[r].ids.size());
       rows_[r].logits.resize(static_cast<size_t>(n));
       for (int64_t at = first; at < n; at += kIdsPerTask) tasks.emplace_back(static_cast<int64_t>(r), at);
-      work += double(n - first) * double(screen_.width());
+      work += double(n - first) * double(projection_.width());
     }
     run_tasks(work < kSerialWork ? 1 : threads_, static_cast<int64_t>(tasks.size()), [&](int worker, int64_t task) {
       Scratch& mine = scratch_[static_cast<size_t>(worker)];
@@ -200,21 +190,19 @@ class ScreenedTopK {
   }
 
   const KernelTable& kernels_;
-  const Screen& screen_;
-  const Rows& hidden_;
+  const int64_t n_ids_, padded_ids_, n_rows_;
   const Projection projection_;
+  ScreenedRows screened_;
   const Adjust<float> adjust_;
   const TopKTarget& out_;
   int64_t* rescored_;
-  int threads_;
-  int64_t n_ids_;
-  std::vector<Scratch> scratch_;
-  std::vector<Row> rows_;
-  std::vector<ScreenRow> screen_rows_;
+  const int threads_;
+  std::vector<Scratch> scratch_;  // of each worker
+  std::vector<Row> rows_;         // of the block
   std::vector<int64_t> full_;
-  Buffer<float> wide_, estimates_, ends_, values_;
-  Buffer<int8_t> parts_;
-  Buffer<char> prepared_, words_;
+  Buffer<char> prepared_;
+  Buffer<float> estimates_, ends_;  // [rows of the block][padded_ids_]
+  Buffer<float> values_;            // of the best estimates, and their ids
   Buffer<int64_t> indices_;
 };
 

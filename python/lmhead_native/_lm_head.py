@@ -143,7 +143,7 @@ class LMHead:
         if screen == "auto":
             pays = dtype in SCREENED and width <= _core.SCREEN_WIDTH and n_bytes > _core.last_level_cache_bytes()
             screen = "int8" if pays else None
-        stored = _core.prepared_weight(weight, threads) if prepare else weight
+        stored = _core.prepared_copy(weight, threads) if prepare else weight
         certified = None if screen is None else _core.Screen(stored, threads)
         for name, value in {
             "_weight": stored,

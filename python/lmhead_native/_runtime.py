@@ -8,7 +8,7 @@ from . import _core
 
 
 def isa() -> str:
-    """The instruction set in use: "scalar", "avx2", "avx512" or "avx512bf16".
+    """The instruction set in use: "scalar", "avx2", "avx512", "avx512vnni" or "avx512bf16".
 
     The best that the CPU has, or what the environment variable ``LMHEAD_ISA`` named at import.
     """
