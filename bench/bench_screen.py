@@ -14,7 +14,7 @@ from bench.contest import Contest
 from bench.setting import Setting
 from bench.shapes import head
 from lmhead_native import _core
-from lmhead_native.cli.model import ModelMissingError, model_file, read_head
+from lmhead_native.cli.model import ModelMissingError, model_file, read_model
 from lmhead_native.cli.workload import Shape
 
 PASSAGE = Path(__file__).resolve().parents[1] / "tests" / "data" / "smollm2_passage.npz"
@@ -39,7 +39,7 @@ def test_screened_topk(
 @pytest.mark.parametrize("n", [1, 8])
 def test_real_head(hold: Hold, benchmark: BenchmarkFixture, setting: Setting, n: int) -> None:
     try:
-        weight = read_head(model_file()).weight_vd
+        weight = read_model(model_file()).weight_vd
     except ModelMissingError as missing:
         pytest.skip(str(missing))
     with np.load(PASSAGE) as passage:
