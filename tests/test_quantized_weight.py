@@ -359,6 +359,15 @@ def test_integers_are_no_weight(dtype: Any) -> None:
         native.logits(np.ones(3, np.float32), np.ones((2, 3), dtype))
 
 
+def test_it_is_no_array_of_another_kind() -> None:
+    weight: Any = native.quantize(np.ones((2, 3), np.float32))
+    message = r": expected a float32, .*, got a .*QuantizedWeight; .*gather"
+    with pytest.raises(TypeError, match=f"^hidden{message}"):
+        native.logits(weight, weight)
+    with pytest.raises(TypeError, match=f"^logits{message}"):
+        native.softmax(weight)
+
+
 def test_float64_hidden_states() -> None:
     weight = native.quantize(np.ones((2, 3), np.float32))
     with pytest.raises(TypeError, match=r"^weight: expected float64 .*, got a quantised weight, .*cast hidden"):

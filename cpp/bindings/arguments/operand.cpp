@@ -151,6 +151,7 @@ Rows Operand::rows() const {
 Operand operand(const char* name, py::handle object, const Operand* beside) {
   if (py::isinstance<py::array>(object)) return from_array(name, py::reinterpret_borrow<py::array>(object));
   if (object.is_none()) type_error(name, kFloatingArray, "None");
+  if (stored_operand(name, object)) type_error(name, kFloatingArray, "a " + type_text(object), "take rows of it with .gather(ids), or all with .dequantize()");
   if (speaks_dlpack(object)) return operand_of(name, tensor_from_dlpack(name, object));
   if (beside && beside->dtype == DType::bfloat16 && !py::isinstance<py::array>(beside->owner) && is_sequence_of_numbers(object)) {
     return view_of(name, bfloat16_array(array_from(name, object, nullptr)), DType::bfloat16);
