@@ -1,7 +1,7 @@
 """Whether the screen ever changes a list: `python bench/screen_equality.py`, prints a Markdown table.
 
-Every (hidden, k) pair is asked twice, by way of the screen and by the full pass, and compared to the bit. Knows: this one question,
-and inputs that make it hard. Refuses to know: clocks.
+Every (hidden, k) pair is asked twice, by way of the screen and by the full pass, and compared to the bit. Knows: this
+one question, and inputs that make it hard. Refuses to know: clocks.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ constexpr KernelTable make_table(const char* isa) {
 #else
       nullptr,
 #endif
-      {kScreenPartBytes, scan_screen, max_abs, quantise_row},
+      {kScreenOutrunsFma, kScreenPartBytes, kScreenSegment, scan_screen, max_abs, quantise_row},
   };
 }
 
