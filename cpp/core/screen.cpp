@@ -12,14 +12,12 @@ namespace {
 // Of the weight: a task that memory is read in long runs by, and far more tasks than threads.
 constexpr int64_t kTaskBytes = 1024 * 1024;
 
-template <class Part>
-void interleave_parts(const int8_t* parts, int64_t n_rows, int64_t width, Part* words) {
-  for (int64_t r = 0; r < n_rows; ++r)
-    for (int half = 0; half < 2; ++half) {
-      const int8_t* from = parts + (2 * r + half) * width;
-      for (int64_t d = 0; d < width; d += 4)
-        for (int64_t j = 0; j < 4; ++j) words[(d / 4 * n_rows + r) * 8 + half * 4 + j] = from[d + j];
-    }
+// The sum of -128 times some numbers, modulo 2^32.
+template <class Number>
+int32_t correction(const Number* numbers, int64_t n) {
+  uint32_t sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<uint32_t>(numbers[i]);
+  return static_cast<int32_t>(-128u * sum);
 }
 
 }  // namespace
@@ -73,15 +71,40 @@ void Screen::make_block(const KernelTable& table, const Rows& weight, int64_t bl
   table.transpose_words(reinterpret_cast<const uint32_t*>(bytes), stride / 4, kScreenBlock, n_chunks_, reinterpret_cast<uint32_t*>(to), kScreenBlock);
 }
 
-void Screen::interleave(const KernelTable& table, const int8_t* parts, int64_t n_rows, void* words) const {
-  if (table.screen.part_bytes == 1) interleave_parts(parts, n_rows, padded_width(), static_cast<int8_t*>(words));
-  else interleave_parts(parts, n_rows, padded_width(), static_cast<int16_t*>(words));
+void Screen::interleave(const KernelTable& table, const int16_t* numbers, int64_t n_rows, void* words, int32_t* corrections) const {
+  const int64_t width = padded_width(), per_row = n_corrections(table);
+  for (int64_t r = 0; r < n_rows; ++r) {
+    const int16_t* row = numbers + r * width;
+    int32_t* mine = corrections + r * per_row;
+    if (table.screen.part_bytes == 2) {
+      for (int64_t c = 0; c < n_chunks_; ++c) std::memcpy(static_cast<int16_t*>(words) + 4 * (c * n_rows + r), row + 4 * c, 8);
+      for (int64_t i = 0; i < per_row; ++i) {
+        const int64_t first = 4 * i * table.screen.segment;
+        mine[i] = correction(row + first, std::min(4 * table.screen.segment, width - first));
+      }
+      continue;
+    }
+    uint32_t high = 0, low = 0;
+    for (int64_t c = 0; c < n_chunks_; ++c) {
+      int8_t* to = static_cast<int8_t*>(words) + 8 * (c * n_rows + r);
+      for (int64_t j = 0; j < 4; ++j) {
+        const int number = row[4 * c + j], upper = (number + 128) >> 8, lower = number - 256 * upper;  // -127 .. 127 and -128 .. 127
+        to[j] = static_cast<int8_t>(upper);
+        to[4 + j] = static_cast<int8_t>(lower);
+        high += static_cast<uint32_t>(upper);
+        low += static_cast<uint32_t>(lower);
+      }
+    }
+    mine[0] = static_cast<int32_t>(-128u * high);
+    mine[1] = static_cast<int32_t>(-128u * low);
+  }
 }
 
-void Screen::scan(const KernelTable& table, const void* words, const ScreenRow* rows, int64_t n_rows, int64_t first_id, int64_t n_ids,
+void Screen::scan(const KernelTable& table, const Words& words, const ScreenRow* rows, int64_t n_rows, int64_t first_id, int64_t n_ids,
                   float* estimates, float* ends, ptrdiff_t stride) const {
   table.screen.scan({plane_.get() + first_id * padded_width(), ceil_div(n_ids, kScreenBlock), n_chunks_, scales_.get() + first_id,
-                     errors_.get() + first_id, norms_.get() + first_id, words, rows, n_rows, estimates, ends, stride});
+                     errors_.get() + first_id, norms_.get() + first_id, words.numbers, words.corrections, n_corrections(table), rows, n_rows,
+                     estimates, ends, stride});
 }
 
 }  // namespace lmhead

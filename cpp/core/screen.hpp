@@ -21,12 +21,19 @@ class Screen {
   // The greatest b + e of a finite row.
   double greatest() const { return greatest_; }
 
-  // Hidden rows as a scan wants them; parts: what screen_hidden() wrote for each of n_rows rows, padded_width() apart.
-  int64_t words_bytes(const KernelTable& table, int64_t n_rows) const { return n_rows * 2 * padded_width() * table.screen.part_bytes; }
-  void interleave(const KernelTable& table, const int8_t* parts, int64_t n_rows, void* words) const;
+  // Hidden rows as a scan of this table wants them; numbers: what screen_hidden() wrote for each of n_rows rows, padded_width() apart.
+  struct Words {
+    const void* numbers;
+    const int32_t* corrections;
+  };
+  int64_t words_bytes(int64_t n_rows) const { return n_rows * 2 * padded_width(); }
+  int64_t n_corrections(const KernelTable& table) const {
+    return table.screen.part_bytes == 1 ? 2 : ceil_div(n_chunks_, table.screen.segment);
+  }
+  void interleave(const KernelTable& table, const int16_t* numbers, int64_t n_rows, void* words, int32_t* corrections) const;
 
   // Estimates and ends of ids [first_id, first_id + n_ids) of prepared rows, first_id a multiple of kScreenBlock; whole blocks are written.
-  void scan(const KernelTable& table, const void* words, const ScreenRow* rows, int64_t n_rows, int64_t first_id, int64_t n_ids,
+  void scan(const KernelTable& table, const Words& words, const ScreenRow* rows, int64_t n_rows, int64_t first_id, int64_t n_ids,
             float* estimates, float* ends, ptrdiff_t stride) const;
 
  private:

@@ -1,7 +1,7 @@
 #include "core/screen_bound.hpp"
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 namespace lmhead {
@@ -34,7 +34,7 @@ float norm_above(const float* row, int64_t n) {
   return rounded_up(std::sqrt(sum * above_sum(n)) * (1 + 0x1p-50));
 }
 
-ScreenedHidden screen_hidden(const float* h, int64_t n, int64_t n_padded, double greatest, int sign, int8_t* parts) {
+ScreenedHidden screen_hidden(const float* h, int64_t n, int64_t n_padded, double greatest, int sign, int16_t* numbers) {
   constexpr double most = 127 * 256 + 127;
   constexpr double magic = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
   ScreenedHidden result{{}, false};
@@ -48,37 +48,27 @@ ScreenedHidden screen_hidden(const float* h, int64_t n, int64_t n_padded, double
   if (!finite || (largest != 0 && (largest < kLeastHidden || largest > kMostHidden))) return result;
   const float step = static_cast<float>(largest / most);
   const double inverse = step == 0 ? 0 : 1 / double(step);
-  double rest = 0, squares = 0, of_high = 0, of_low = 0;
-  uint32_t sum_high = 0, sum_low = 0;
-  int8_t *high_parts = parts, *low_parts = parts + n_padded;
+  double rest = 0, squares = 0, held = 0;
   for (int64_t i = 0; i < n; ++i) {
     const double x = h[i];
     double whole = (x * inverse + magic) - magic;
     whole = whole > most ? most : whole < -most ? -most : whole;
-    const int32_t number = static_cast<int32_t>(whole);
-    const int32_t high = (number + 128) >> 8, low = number - 256 * high;  // -127 .. 127 and -128 .. 127
-    high_parts[i] = static_cast<int8_t>(high);
-    low_parts[i] = static_cast<int8_t>(low);
-    sum_high += static_cast<uint32_t>(high);
-    sum_low += static_cast<uint32_t>(low);
+    numbers[i] = static_cast<int16_t>(whole);
     const double missing = x - step * whole;  // the product is exact
     rest += missing * missing;
     squares += x * x;
-    of_high += double(high) * high;
-    of_low += double(low) * low;
+    held += whole * whole;
   }
-  std::memset(high_parts + n, 0, static_cast<size_t>(n_padded - n));
-  std::memset(low_parts + n, 0, static_cast<size_t>(n_padded - n));
+  std::fill(numbers + n, numbers + n_padded, int16_t(0));
   const auto norm = [&](double sum) { return std::sqrt(sum * above_sum(n)) * (1 + 0x1p-50); };
-  const double eps = norm(rest), hidden = norm(squares), parts_norm = step * (256 * norm(of_high) + norm(of_low)) * (1 + 0x1p-50);
-  if (!(greatest * (hidden + parts_norm) < 0x1p126)) return result;
+  const double eps = norm(rest), hidden = norm(squares), numbers_norm = step * norm(held) * (1 + 0x1p-50);
+  if (!(greatest * (hidden + numbers_norm) < 0x1p126)) return result;
   const double chain = double(ceil_div(n, 16) + 5) * kUnit, gamma = chain / (1 - chain), root = std::sqrt(double(n));
   const double by_error = hidden * (1 + gamma) + kTiny * root;
-  const double by_norm = eps + gamma * hidden + 8 * kUnit * parts_norm + kTiny * root;
+  const double by_norm = eps + gamma * hidden + 8 * kUnit * numbers_norm + kTiny * root;
   const double constant = kTiny * (double(n) + 32 + root * hidden);
   const auto widened = [&](double x) { return static_cast<float>(sign) * rounded_up(x * (1 + 8 * kUnit)); };
-  result.row = {step, widened(by_error), widened(by_norm), widened(constant), static_cast<int32_t>(-128u * sum_high),
-                static_cast<int32_t>(-128u * sum_low)};
+  result.row = {step, widened(by_error), widened(by_norm), widened(constant)};
   result.usable = true;
   return result;
 }

@@ -23,17 +23,19 @@ class ScreenedRows {
   void prepare(int64_t first, int64_t n) {
     const int64_t padded = screen_.padded_width();
     float* wide = wide_.reserve(std::max<int64_t>(1, hidden_.width));
-    int8_t* parts = parts_.reserve(std::max<int64_t>(1, n * 2 * padded));
+    int16_t* numbers = numbers_.reserve(std::max<int64_t>(1, n * padded));
     rows_.clear();
     indices_.clear();
     for (int64_t row = first; row < first + n; ++row) {
       copy_row(table_, hidden_, row, 0, hidden_.width, RowLayout::wide, wide, temporary_);
-      const ScreenedHidden h = screen_hidden(wide, hidden_.width, padded, screen_.greatest(), sign_, parts + size() * 2 * padded);
+      const ScreenedHidden h = screen_hidden(wide, hidden_.width, padded, screen_.greatest(), sign_, numbers + size() * padded);
       if (!h.usable) continue;
       rows_.push_back(h.row);
       indices_.push_back(row);
     }
-    screen_.interleave(table_, parts, size(), words_.reserve(std::max<int64_t>(1, screen_.words_bytes(table_, size()))));
+    words_.reserve(std::max<int64_t>(1, screen_.words_bytes(size())));
+    corrections_.reserve(std::max<int64_t>(1, size() * screen_.n_corrections(table_)));
+    screen_.interleave(table_, numbers, size(), words_.get(), corrections_.get());
   }
 
   int64_t size() const { return static_cast<int64_t>(rows_.size()); }
@@ -50,7 +52,7 @@ class ScreenedRows {
     const int64_t blocks_per_task = std::max<int64_t>(1, std::min(ceil_div(task_bytes, block_bytes), n_blocks / (8 * threads)));
     run_tasks(threads, ceil_div(n_blocks, blocks_per_task), [&](int worker, int64_t task) {
       const int64_t id = task * blocks_per_task * kBlockIds, n = std::min(blocks_per_task * kBlockIds, screen_.n_ids() - id);
-      screen_.scan(table_, words_.get(), rows_.data(), size(), id, n, estimates + id, ends + id, stride);
+      screen_.scan(table_, {words_.get(), corrections_.get()}, rows_.data(), size(), id, n, estimates + id, ends + id, stride);
       seen(worker, id, n);
     });
   }
@@ -63,7 +65,8 @@ class ScreenedRows {
   std::vector<ScreenRow> rows_;
   std::vector<int64_t> indices_;
   Buffer<float> wide_;
-  Buffer<int8_t> parts_;
+  Buffer<int16_t> numbers_;
+  Buffer<int32_t> corrections_;
   Buffer<char> words_, temporary_;
 };
 

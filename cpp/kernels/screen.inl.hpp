@@ -10,54 +10,55 @@ namespace lmhead {
 namespace {
 
 constexpr ptrdiff_t kChunkBytes = 4 * kScreenBlock;
-constexpr ptrdiff_t kScreenWordBytes = 4 * kScreenPartBytes;
+constexpr ptrdiff_t kScreenWordBytes = 8;  // 4 numbers, or 4 high and 4 low parts
+constexpr int kCorrectionsPerSegment = kScreenPartBytes == 1 ? 2 : 1;
 // The plane is one stream from the first chunk to the last; it is fetched so far ahead.
 constexpr ptrdiff_t kScreenAheadBytes = 4096;
 
 template <int N>
 void scan_block(const ScreenScan& s, int64_t block, int64_t first_row) {
-  constexpr int copies = 2 * N < kScreenChains ? kScreenChains / (2 * N) : 1;
-  ScreenSums high[copies][N], low[copies][N];
-  LMHEAD_UNROLL
-  for (int u = 0; u < copies; ++u)
-    LMHEAD_UNROLL
-    for (int n = 0; n < N; ++n) high[u][n] = low[u][n] = screen_zero();
+  constexpr int copies = N < kScreenChains ? kScreenChains / N : 1;
+  alignas(64) int64_t totals[N][kScreenBlock] = {};
   const uint8_t* at = s.plane + block * s.n_chunks * kChunkBytes;
-  const char* words = static_cast<const char*>(s.words) + first_row * 2 * kScreenWordBytes;
-  const ptrdiff_t words_stride = s.n_rows * 2 * kScreenWordBytes;
-  const auto step = [&](int u) __attribute__((always_inline)) {
-    prefetch_l2(at + kScreenAheadBytes);
-    const ScreenChunk chunk = load_chunk(at);
+  const char* words = static_cast<const char*>(s.words) + first_row * kScreenWordBytes;
+  const ptrdiff_t words_stride = s.n_rows * kScreenWordBytes;
+  const int32_t* corrections = s.corrections + first_row * s.n_corrections;
+  for (int64_t first = 0; first < s.n_chunks; first += kScreenSegment, corrections += kCorrectionsPerSegment) {
+    const int64_t end = first + kScreenSegment < s.n_chunks ? first + kScreenSegment : s.n_chunks;
+    ScreenSums sums[copies][N];
+    LMHEAD_UNROLL
+    for (int u = 0; u < copies; ++u)
+      LMHEAD_UNROLL
+      for (int n = 0; n < N; ++n) sums[u][n] = screen_zero();
+    const auto step = [&](int u) __attribute__((always_inline)) {
+      prefetch_l2(at + kScreenAheadBytes);
+      const ScreenChunk chunk = load_chunk(at);
+      LMHEAD_UNROLL
+      for (int n = 0; n < N; ++n) add_products(sums[u][n], chunk, words + n * kScreenWordBytes);
+      at += kChunkBytes;
+      words += words_stride;
+    };
+    int64_t c = first;
+    for (; c + copies <= end; c += copies) {
+      LMHEAD_UNROLL
+      for (int u = 0; u < copies; ++u) step(u);
+    }
+    if constexpr (copies > 1)
+      for (; c < end; ++c) step(0);
     LMHEAD_UNROLL
     for (int n = 0; n < N; ++n) {
-      add_products(high[u][n], chunk, words + 2 * n * kScreenWordBytes);
-      add_products(low[u][n], chunk, words + (2 * n + 1) * kScreenWordBytes);
+      LMHEAD_UNROLL
+      for (int u = 1; u < copies; ++u) add_sums(sums[0][n], sums[u][n]);
+      add_to_totals(sums[0][n], corrections + n * s.n_corrections, totals[n]);
     }
-    at += kChunkBytes;
-    words += words_stride;
-  };
-  int64_t c = 0;
-  for (; c + copies <= s.n_chunks; c += copies) {
-    LMHEAD_UNROLL
-    for (int u = 0; u < copies; ++u) step(u);
   }
-  if constexpr (copies > 1)
-    for (; c < s.n_chunks; ++c) step(0);
-  LMHEAD_UNROLL
-  for (int u = 1; u < copies; ++u)
-    LMHEAD_UNROLL
-    for (int n = 0; n < N; ++n) {
-      add_sums(high[0][n], high[u][n]);
-      add_sums(low[0][n], low[u][n]);
-    }
   LMHEAD_UNROLL
   for (int n = 0; n < N; ++n) {
     const ScreenRow& row = s.rows[first_row + n];
     LMHEAD_UNROLL
     for (int p = 0; p < kParts<float>; ++p) {
       const int64_t id = block * kScreenBlock + p * kLanes<float>;
-      const VF sum = mul_add(screen_part(high[0][n], p, row.start_high), broadcast(256.0f), screen_part(low[0][n], p, row.start_low));
-      const VF estimate = mul(mul(sum, broadcast(row.step)), load(s.scales + id));
+      const VF estimate = mul(mul(load_i64(totals[n] + p * kLanes<float>), broadcast(row.step)), load(s.scales + id));
       const VF by_norm = mul_add(load(s.norms + id), broadcast(row.by_norm), broadcast(row.constant));
       const VF width = mul_add(load(s.errors + id), broadcast(row.by_error), by_norm);
       store(s.estimates + (first_row + n) * s.stride + id, estimate);
@@ -95,6 +96,7 @@ inline QuantisedRow quantise_row(const float* row, int64_t n, float scale, uint8
   VF error[kParts<float>], norm[kParts<float>];
   for (int p = 0; p < kParts<float>; ++p) error[p] = norm[p] = broadcast(0.0f);
   const auto group = [&](int64_t i, auto whole) {
+    prefetch_l2(row + n + i);  // most often the next row
     LMHEAD_UNROLL
     for (int p = 0; p < kParts<float>; ++p) {
       const int64_t at = i + p * kLanes<float>;

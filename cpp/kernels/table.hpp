@@ -210,16 +210,15 @@ struct RowKernels {
 };
 
 // The certified screen (core/screen.hpp): a weight as signed bytes q with a scale an id, stored as q + 128 in blocks of 16 ids: chunk c of
-// a block is [16 ids][elements 4c .. 4c + 3], 64 bytes, so that a block is one stream. Hidden rows are 16-bit numbers 256 * high +
-// low, `words` of [n_chunks][n_rows][high, low][4] parts of `part_bytes`.
+// a block is [16 ids][elements 4c .. 4c + 3], 64 bytes, so that a block is one stream. Hidden rows are 16-bit numbers, `words` of
+// [n_chunks][n_rows][4] of them, or, where `part_bytes` is 1, of [n_chunks][n_rows][high, low][4] bytes with number = 256 * high + low.
 constexpr int64_t kScreenBlock = 16;
 
-// One hidden row: an estimate is step * scale * (256 * <q, high> + <q, low>), and its other end lies `error * by_error + norm * by_norm +
-// constant` above it (below, where these are negative).
+// One hidden row: an estimate is step * scale * <q, numbers>, and its other end lies error * by_error + norm * by_norm + constant above it
+// (below, where these are negative).
 struct ScreenRow {
   float step;
   float by_error, by_norm, constant;
-  int32_t start_high, start_low;  // -128 times the sum of the parts, modulo 2^32
 };
 
 struct ScreenScan {
@@ -228,6 +227,10 @@ struct ScreenScan {
   int64_t n_chunks;
   const float *scales, *errors, *norms;  // one an id
   const void* words;
+  // [n_rows][n_corrections]: -128 times the sum of a row's numbers in each `segment` chunks, modulo 2^32; where part_bytes is 1, of its high
+  // parts and of its low parts.
+  const int32_t* corrections;
+  int64_t n_corrections;
   const ScreenRow* rows;
   int64_t n_rows;
   float *estimates, *ends;  // [n_rows] rows of 16 * n_blocks
@@ -240,7 +243,9 @@ struct QuantisedRow {
 };
 
 struct ScreenKernels {
-  int part_bytes;  // 1: bytes are multiplied as they are, at twice the rate of float32
+  bool outruns_fma;  // products take half the time of float32's
+  int part_bytes;    // 1: bytes are multiplied as they are; 2: 16-bit numbers
+  int64_t segment;   // chunks whose sums are kept modulo 2^32
   void (*scan)(const ScreenScan&);
   float (*max_abs)(const float* row, int64_t n);  // NaN where an element is not finite
   // q + 128 of whole groups of 16 elements, absent ones 128. The scale and its inverse are normal numbers.

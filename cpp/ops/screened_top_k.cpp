@@ -18,13 +18,12 @@ constexpr int64_t kIdsPerTask = 32;
 constexpr int64_t kWorthwhile = 4;
 
 // From how many hidden rows on a scan's multiplications take as long as those of the full pass, or what it saves of the bytes. A core reads
-// about 6 bytes a cycle of its share of the memory. Bytes multiplied as they are: 32 weights a cycle, against 16 FMAs of float32, so that the
-// screen is ahead for any number of rows, and 64 of bfloat16 pairs. As 16-bit numbers: 10 to 12, so that it is ahead only where memory is what
-// the full pass waits for.
+// about 6 bytes a cycle of its share of the memory and has 16 FMAs of float32 or 64 of bfloat16 pairs. With AVX-512 a scan multiplies 32 weights
+// a cycle and is ahead of float32 for any number of rows. Else it is little ahead, and only where memory is what the full pass waits for.
 int64_t most_rows(const KernelTable& table, const Rows& hidden, const Rows& weight) {
   const bool dot = hidden.dtype == DType::bfloat16 && weight.dtype == DType::bfloat16 && table.project[static_cast<int>(RowKind::bf16_dot)];
-  if (table.screen.part_bytes == 1) return dot ? 8 : std::numeric_limits<int64_t>::max();
-  return item_size(weight.dtype) == 4 ? 4 : 2;
+  if (table.screen.outruns_fma) return dot ? 8 : std::numeric_limits<int64_t>::max();
+  return item_size(weight.dtype) == 4 ? 8 : 4;
 }
 
 template <class Candidate>
@@ -72,7 +71,7 @@ class ScreenedTopK {
     if (rows_.empty()) return;
     scan();
     compute_logits(0);
-    run_tasks(serial(double(n_ids_)) ? 1 : threads_, screened_.size(), [&](int, int64_t r) { find_survivors(rows_[static_cast<size_t>(r)], ends_.get() + r * padded_ids_); });
+    run_tasks(serial(double(n_ids_)) ? 1 : threads_, screened_.size(), [&](int, int64_t r) { find_survivors(rows_[static_cast<size_t>(r)], scores_.get() + (screened_.size() + r) * padded_ids_); });
     compute_logits(out_.k);
     for (Row& row : rows_) finish(row);
   }
@@ -82,7 +81,8 @@ class ScreenedTopK {
   // Estimates and ends of every id, adjusted; the k best estimates become the first ids of each row.
   void scan() {
     const int64_t k = out_.k, n_rows = screened_.size();
-    float *estimates = estimates_.reserve(n_rows * padded_ids_), *ends = ends_.reserve(n_rows * padded_ids_);
+    float* estimates = scores_.reserve(2 * n_rows * padded_ids_);
+    float* ends = estimates + n_rows * padded_ids_;
     float* values = values_.reserve(n_rows * k);
     int64_t* indices = indices_.reserve(n_rows * k);
     const TopKTarget target{reinterpret_cast<char*>(values), indices, k};
@@ -201,7 +201,9 @@ class ScreenedTopK {
   std::vector<Row> rows_;         // of the block
   std::vector<int64_t> full_;
   Buffer<char> prepared_;
-  Buffer<float> estimates_, ends_;  // [rows of the block][padded_ids_]
+  // Estimates and ends, [rows of the block][padded_ids_] each: one piece, which the allocator keeps for the next call where it would
+  // give two back to the system.
+  Buffer<float> scores_;
   Buffer<float> values_;            // of the best estimates, and their ids
   Buffer<int64_t> indices_;
 };

@@ -261,9 +261,11 @@ inline void store_low_bytes(uint8_t* p, VF x) {
   _mm_storel_epi64((__m128i*)p, _mm_packus_epi16(words, words));
 }
 
-// 16-bit products, added in pairs: `vpmaddubsw` would saturate at 32767. 8 accumulators for both parts of one hidden row, 4
-// registers of weights, 2 of hidden parts: 14 of 16 and one for products.
-constexpr int kScreenPartBytes = 2, kScreenRows = 1, kScreenChains = 2;
+// 16-bit products, added in pairs: `vpmaddubsw` would saturate at 32767. 2 rows x 4 accumulators + 4 registers of weights, one of hidden
+// numbers and one of products: 14 of 16.
+constexpr int kScreenPartBytes = 2, kScreenRows = 2, kScreenChains = 1;
+constexpr bool kScreenOutrunsFma = false;
+constexpr int64_t kScreenSegment = 128;
 struct ScreenChunk { __m256i ids[4]; };  // 4 ids each
 struct ScreenSums { __m256i ids[4]; };   // 4 ids each, two sums an id
 inline ScreenSums screen_zero() {
@@ -276,9 +278,9 @@ inline ScreenChunk load_chunk(const uint8_t* p) {
   for (int q = 0; q < 4; ++q) chunk.ids[q] = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)(p + 16 * q)));
   return chunk;
 }
-inline void add_products(ScreenSums& sums, const ScreenChunk& chunk, const void* parts) {
+inline void add_products(ScreenSums& sums, const ScreenChunk& chunk, const char* numbers) {
   long long four;
-  __builtin_memcpy(&four, parts, 8);
+  __builtin_memcpy(&four, numbers, 8);
   const __m256i h = _mm256_set1_epi64x(four);
   LMHEAD_UNROLL
   for (int q = 0; q < 4; ++q) sums.ids[q] = _mm256_add_epi32(sums.ids[q], _mm256_madd_epi16(chunk.ids[q], h));
@@ -287,9 +289,20 @@ inline void add_sums(ScreenSums& sums, const ScreenSums& more) {
   LMHEAD_UNROLL
   for (int q = 0; q < 4; ++q) sums.ids[q] = _mm256_add_epi32(sums.ids[q], more.ids[q]);
 }
-inline VF screen_part(const ScreenSums& sums, int p, int32_t start) {
-  const __m256i pairs = _mm256_hadd_epi32(sums.ids[2 * p], sums.ids[2 * p + 1]);  // ids 0 1 4 5 | 2 3 6 7
-  return _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_permute4x64_epi64(pairs, 0xd8), _mm256_set1_epi32(start)));
+inline void add_to_totals(const ScreenSums& sums, const int32_t* corrections, int64_t* totals) {
+  LMHEAD_UNROLL
+  for (int q = 0; q < 4; q += 2) {
+    const __m256i pairs = _mm256_hadd_epi32(sums.ids[q], sums.ids[q + 1]);  // ids 0 1 4 5 | 2 3 6 7
+    const __m256i ids = _mm256_add_epi32(_mm256_permute4x64_epi64(pairs, 0xd8), _mm256_set1_epi32(corrections[0]));
+    auto* to = (__m256i*)(totals + 4 * q);
+    _mm256_storeu_si256(to, _mm256_add_epi64(_mm256_loadu_si256(to), _mm256_cvtepi32_epi64(_mm256_castsi256_si128(ids))));
+    _mm256_storeu_si256(to + 1, _mm256_add_epi64(_mm256_loadu_si256(to + 1), _mm256_cvtepi32_epi64(_mm256_extracti128_si256(ids, 1))));
+  }
+}
+inline VF load_i64(const int64_t* p) {
+  float x[8];
+  for (int i = 0; i < 8; ++i) x[i] = static_cast<float>(p[i]);
+  return load(x);
 }
 
 template <class V> inline void keep_in_register(V& x) { __asm__("" : "+x"(x)); }

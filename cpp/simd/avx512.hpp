@@ -210,36 +210,51 @@ inline void store_low_bytes(uint8_t* p, VF x) { _mm_storeu_si128((__m128i*)p, _m
 
 #ifdef __AVX512VNNI__
 // 8 hidden rows x 2 parts = 16 accumulators + the chunk; the parts are broadcast by the instruction. Its latency is 4 or 5 cycles
-// at one a cycle: fewer rows take several accumulators a part.
-constexpr int kScreenPartBytes = 1, kScreenRows = 8, kScreenChains = 8;
+// at one a cycle: fewer rows take several accumulators a part. Sums of the widest head stay within int32: 127 * 128 * 2^17 < 2^31.
+constexpr int kScreenPartBytes = 1, kScreenRows = 8, kScreenChains = 4;
+constexpr bool kScreenOutrunsFma = true;
+constexpr int64_t kScreenSegment = int64_t(1) << 15;
 using ScreenChunk = __m512i;
-using ScreenSums = __m512i;  // one lane an id
-inline ScreenSums screen_zero() { return _mm512_setzero_si512(); }
+struct ScreenSums { __m512i high, low; };  // a lane an id
+inline ScreenSums screen_zero() { return {_mm512_setzero_si512(), _mm512_setzero_si512()}; }
 inline ScreenChunk load_chunk(const uint8_t* p) {
   __m512i chunk = _mm512_loadu_si512(p);
   __asm__("" : "+v"(chunk));  // one load for all products
   return chunk;
 }
 // Assembly, because GCC 12 spills accumulators around the intrinsic.
-inline __attribute__((always_inline)) void add_products(ScreenSums& sums, ScreenChunk chunk, const void* parts) {
-  __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(chunk), "m"(*static_cast<const int32_t*>(parts)));
+inline __attribute__((always_inline)) void add_products(ScreenSums& sums, ScreenChunk chunk, const char* parts) {
+  __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums.high) : "v"(chunk), "m"(*reinterpret_cast<const int32_t*>(parts)));
+  __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums.low) : "v"(chunk), "m"(*reinterpret_cast<const int32_t*>(parts + 4)));
 }
-inline void add_sums(ScreenSums& sums, ScreenSums more) { sums = _mm512_add_epi32(sums, more); }
-inline VF screen_part(ScreenSums sums, int, int32_t start) {
-  return _mm512_cvtepi32_ps(_mm512_add_epi32(sums, _mm512_set1_epi32(start)));
+inline void add_sums(ScreenSums& sums, const ScreenSums& more) {
+  sums.high = _mm512_add_epi32(sums.high, more.high);
+  sums.low = _mm512_add_epi32(sums.low, more.low);
+}
+inline void add_to_totals(const ScreenSums& sums, const int32_t* corrections, int64_t* totals) {
+  const __m512i high = _mm512_add_epi32(sums.high, _mm512_set1_epi32(corrections[0]));
+  const __m512i low = _mm512_add_epi32(sums.low, _mm512_set1_epi32(corrections[1]));
+  const auto add_half = [&](__m256i half_high, __m256i half_low, int64_t* to) {
+    const __m512i number = _mm512_add_epi64(_mm512_slli_epi64(_mm512_cvtepi32_epi64(half_high), 8), _mm512_cvtepi32_epi64(half_low));
+    _mm512_storeu_si512(to, _mm512_add_epi64(_mm512_loadu_si512(to), number));
+  };
+  add_half(_mm512_castsi512_si256(high), _mm512_castsi512_si256(low), totals);
+  add_half(_mm512_extracti64x4_epi64(high, 1), _mm512_extracti64x4_epi64(low, 1), totals + 8);
 }
 #else
-// 16-bit products, added in pairs. 4 hidden rows x 2 parts x 2 registers = 16 accumulators.
-constexpr int kScreenPartBytes = 2, kScreenRows = 4, kScreenChains = 2;
+// 16-bit products, added in pairs. 8 hidden rows x 2 registers = 16 accumulators.
+constexpr int kScreenPartBytes = 2, kScreenRows = 8, kScreenChains = 1;
+constexpr bool kScreenOutrunsFma = true;
+constexpr int64_t kScreenSegment = 128;
 struct ScreenChunk { __m512i ids[2]; };  // 8 ids each
 struct ScreenSums { __m512i ids[2]; };   // 8 ids each, two sums an id
 inline ScreenSums screen_zero() { return {{_mm512_setzero_si512(), _mm512_setzero_si512()}}; }
 inline ScreenChunk load_chunk(const uint8_t* p) {
   return {{_mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i*)p)), _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i*)(p + 32)))}};
 }
-inline void add_products(ScreenSums& sums, const ScreenChunk& chunk, const void* parts) {
+inline void add_products(ScreenSums& sums, const ScreenChunk& chunk, const char* numbers) {
   long long four;
-  __builtin_memcpy(&four, parts, 8);
+  __builtin_memcpy(&four, numbers, 8);
   const __m512i h = _mm512_set1_epi64(four);
   LMHEAD_UNROLL
   for (int q = 0; q < 2; ++q) sums.ids[q] = _mm512_add_epi32(sums.ids[q], _mm512_madd_epi16(chunk.ids[q], h));
@@ -248,12 +263,20 @@ inline void add_sums(ScreenSums& sums, const ScreenSums& more) {
   LMHEAD_UNROLL
   for (int q = 0; q < 2; ++q) sums.ids[q] = _mm512_add_epi32(sums.ids[q], more.ids[q]);
 }
-inline VF screen_part(const ScreenSums& sums, int, int32_t start) {
-  const __m512i odd = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1), even = _mm512_sub_epi32(odd, _mm512_set1_epi32(1));
-  const __m512i ids = _mm512_add_epi32(_mm512_permutex2var_epi32(sums.ids[0], even, sums.ids[1]), _mm512_permutex2var_epi32(sums.ids[0], odd, sums.ids[1]));
-  return _mm512_cvtepi32_ps(_mm512_add_epi32(ids, _mm512_set1_epi32(start)));
+inline void add_to_totals(const ScreenSums& sums, const int32_t* corrections, int64_t* totals) {
+  LMHEAD_UNROLL
+  for (int q = 0; q < 2; ++q) {
+    const __m512i pairs = _mm512_add_epi32(sums.ids[q], _mm512_srli_epi64(sums.ids[q], 32));  // an id's sum in each low half
+    const __m512i ids = _mm512_add_epi32(pairs, _mm512_set1_epi32(corrections[0]));
+    const __m512i number = _mm512_cvtepi32_epi64(_mm512_cvtepi64_epi32(ids));
+    _mm512_storeu_si512(totals + 8 * q, _mm512_add_epi64(_mm512_loadu_si512(totals + 8 * q), number));
+  }
 }
 #endif
+inline VF load_i64(const int64_t* p) {
+  const __m256 low = _mm512_cvtepi64_ps(_mm512_loadu_si512(p)), high = _mm512_cvtepi64_ps(_mm512_loadu_si512(p + 8));
+  return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+}
 
 // GCC folds a load into every FMA that uses it; this keeps one load and one register (Zen 4 loads one zmm a cycle).
 template <class V> inline void keep_in_register(V& x) { __asm__("" : "+v"(x)); }

@@ -155,27 +155,32 @@ struct DotBf16;
 // The low 8 bits of every lane.
 inline void store_low_bytes(uint8_t* p, VF x) { *p = static_cast<uint8_t>(bits_of(x)); }
 
-// A chunk of the screen: 4 unsigned bytes of each of 16 ids, against 4 signed parts of a hidden row; sums modulo 2^32, a lane an id.
-constexpr int kScreenPartBytes = 2;  // of a part of a hidden element: int16 here, int8 where bytes are multiplied as they are
-constexpr int kScreenRows = 1;       // hidden rows that have accumulators at once
-constexpr int kScreenChains = 1;     // independent accumulators that hide an addition's latency
+// The screen: chunks of 4 unsigned bytes of each of 16 ids against 4 elements of a hidden row, which are 16-bit numbers here, or their high
+// and low bytes where a table multiplies bytes as they are. Sums modulo 2^32 for so many chunks (127 * 32639 * 4 * 128 < 2^31 once
+// they are corrected), then exact in int64.
+constexpr int kScreenPartBytes = 2;
+constexpr int64_t kScreenSegment = 128;
+constexpr bool kScreenOutrunsFma = false;  // a product takes half the time of one of float32, or less
+constexpr int kScreenRows = 1;    // hidden rows that have accumulators at once
+constexpr int kScreenChains = 1;  // accumulators that hide the latency of an addition, of all rows together
 using ScreenChunk = const uint8_t*;
-struct ScreenSums { uint32_t lane[16]; };
+struct ScreenSums { uint32_t id[16]; };
 inline ScreenSums screen_zero() { return {}; }
 inline ScreenChunk load_chunk(const uint8_t* p) { return p; }
-inline void add_products(ScreenSums& sums, ScreenChunk chunk, const void* parts) {
+inline void add_products(ScreenSums& sums, ScreenChunk chunk, const char* numbers) {
   int16_t h[4];
-  __builtin_memcpy(h, parts, 8);
+  __builtin_memcpy(h, numbers, 8);
   for (int i = 0; i < 16; ++i)
-    for (int j = 0; j < 4; ++j) sums.lane[i] += static_cast<uint32_t>(chunk[4 * i + j] * h[j]);
+    for (int j = 0; j < 4; ++j) sums.id[i] += static_cast<uint32_t>(chunk[4 * i + j] * h[j]);
 }
 inline void add_sums(ScreenSums& sums, const ScreenSums& more) {
-  for (int i = 0; i < 16; ++i) sums.lane[i] += more.lane[i];
+  for (int i = 0; i < 16; ++i) sums.id[i] += more.id[i];
 }
-// Lanes of part p plus `start`, as float32.
-inline VF screen_part(const ScreenSums& sums, int p, int32_t start) {
-  return static_cast<float>(static_cast<int32_t>(sums.lane[p] + static_cast<uint32_t>(start)));
+// totals[i] += the sum of id i, corrected.
+inline void add_to_totals(const ScreenSums& sums, const int32_t* corrections, int64_t* totals) {
+  for (int i = 0; i < 16; ++i) totals[i] += static_cast<int32_t>(sums.id[i] + static_cast<uint32_t>(corrections[0]));
 }
+inline VF load_i64(const int64_t* p) { return static_cast<float>(*p); }
 
 constexpr int kTransposeBlock = 1;
 inline void transpose_block(const uint32_t* in, ptrdiff_t, uint32_t* out, ptrdiff_t) { *out = *in; }
