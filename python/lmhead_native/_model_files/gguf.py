@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from .mapped import Cursor, Extent, MappedFile, check_disjoint, malformed, shown
 
-Scalar: TypeAlias = "int | float | bool | str"
+Scalar: TypeAlias = int | float | bool | str
 
 LONGEST_NAME = 65535  # of a key or tensor: the specification's bound for keys
 LONGEST_VALUE = 4096  # longer texts (chat templates, licences) are passed over
