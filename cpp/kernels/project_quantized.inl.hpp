@@ -9,7 +9,7 @@
 namespace lmhead {
 namespace {
 
-// How far ahead of the registers memory is asked for: whole tiles, at least so much. Rows of 576 bytes read 20 % faster than with
+// How far ahead of the registers memory is asked for: whole tiles, at least so much. Rows of 576 bytes read 15 % faster than with
 // 4 KiB; 32 KiB brings nothing.
 constexpr ptrdiff_t kAheadBytes = 16 * 1024;
 constexpr int kLine = 64;
