@@ -3,6 +3,7 @@
 
 #include <pybind11/stl.h>
 
+#include "bindings/arguments/dlpack.hpp"
 #include "bindings/arguments/head_options.hpp"
 #include "bindings/topics.hpp"
 #include "core/parallel.hpp"
@@ -102,22 +103,21 @@ std::vector<double> screen_pass_seconds(const Screen& screen, py::handle object,
   return seconds;
 }
 
+// A NumPy array that owns its memory; of a bfloat16 tensor, for which there may be no dtype, a tensor again.
 py::object prepared_copy_of(py::handle object, py::handle threads) {
   const Operand weight = weight_operand(object);
   const int n_threads = threads_option(threads);
   const Rows rows = weight.rows();
-  auto copy = std::make_unique<Buffer<char>>();
+  auto copy = std::make_shared<Buffer<char>>();
   {
     const py::gil_scoped_release release;
     *copy = prepared_copy(table(), rows, n_threads);
   }
-  char* data = copy->get();
-  const py::capsule owner(copy.release(), [](void* p) { delete static_cast<Buffer<char>*>(p); });
-  const bool has_dtype = py::isinstance<py::array>(weight.owner);
-  py::dtype dtype("uint16");
-  if (has_dtype) dtype = py::reinterpret_borrow<py::dtype>(weight.owner.attr("dtype").attr("newbyteorder")("="));
-  else if (weight.dtype != DType::bfloat16) dtype = py::dtype(dtype_text(weight.dtype));
-  return py::array(dtype, weight.shape, data, owner);
+  const bool is_array = py::isinstance<py::array>(weight.owner);
+  if (!is_array && weight.dtype == DType::bfloat16) return py::cast(Bfloat16Rows{copy, weight.shape});
+  py::dtype dtype = is_array ? py::reinterpret_borrow<py::dtype>(weight.owner.attr("dtype").attr("newbyteorder")("=")) : py::dtype(dtype_text(weight.dtype));
+  const py::capsule owner(new std::shared_ptr<Buffer<char>>(copy), [](void* p) { delete static_cast<std::shared_ptr<Buffer<char>>*>(p); });
+  return py::array(std::move(dtype), weight.shape, copy->get(), owner);
 }
 
 }  // namespace
@@ -127,6 +127,11 @@ void bind_screen(py::module_& m) {
       .def(py::init(&make_screen), py::arg("weight"), py::arg("threads") = py::none())
       .def_property_readonly("shape", [](const Screen& s) { return py::make_tuple(s.n_ids(), s.width()); })
       .def_property_readonly("nbytes", &Screen::bytes);
+  py::class_<Bfloat16Rows>(m, "Bfloat16Rows")
+      .def_property_readonly("shape", [](const Bfloat16Rows& rows) { return py::tuple(py::cast(rows.shape)); })
+      .def_property_readonly("nbytes", [](const Bfloat16Rows& rows) { return 2 * rows.shape[0] * rows.shape[1]; })
+      .def("__dlpack__", [](const Bfloat16Rows& rows, const py::kwargs&) { return to_dlpack(rows); })
+      .def("__dlpack_device__", [](const Bfloat16Rows&) { return py::make_tuple(1, 0); });
   m.attr("SCREEN_WIDTH") = kScreenWidth;
   m.def("screened_topk", &screened_topk);
   m.def("screen_ends", &screen_ends, py::arg("screen"), py::arg("hidden"), py::arg("lower") = false, py::arg("threads") = py::none());
