@@ -23,7 +23,7 @@ constexpr int64_t kWorthwhile = 4;
 int64_t most_rows(const KernelTable& table, const Rows& hidden, const Rows& weight) {
   const bool dot = hidden.dtype == DType::bfloat16 && weight.dtype == DType::bfloat16 && table.project[static_cast<int>(RowKind::bf16_dot)];
   if (table.screen.outruns_fma) return dot ? 8 : std::numeric_limits<int64_t>::max();
-  return item_size(weight.dtype) == 4 ? 8 : 4;
+  return item_size(weight.dtype) == 4 ? 8 : 2;
 }
 
 template <class Candidate>
