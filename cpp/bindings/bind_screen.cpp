@@ -25,7 +25,8 @@ Operand weight_operand(py::handle object) {
 std::unique_ptr<Screen> make_screen(py::handle object, py::handle threads) {
   const Operand weight = weight_operand(object);
   if (weight.dtype == DType::float64)
-    type_error("weight", "a float32, float16 or bfloat16 array", "dtype float64", "logits of float64 have no screen; cast it with .astype(numpy.float32)");
+    type_error("weight", "a float32, float16 or bfloat16 array", "dtype float64",
+               "logits of float64 have no screen; cast it with .astype(numpy.float32)");
   if (weight.shape[1] > kScreenWidth)
     value_error("weight", "D of at most " + std::to_string(kScreenWidth) + " for a screen", "shape " + shape_text(weight.shape));
   const int n_threads = threads_option(threads);
@@ -60,7 +61,8 @@ py::tuple screened_topk(const Screen& screen, py::handle hidden, py::handle weig
 py::tuple screen_ends(const Screen& screen, py::handle object, bool lower, py::handle threads) {
   const Operand hidden = row_operand("hidden", "(..., D)", object);
   if (hidden.shape.back() != screen.width() || hidden.dtype == DType::float64)
-    value_error("hidden", "narrow rows of D = " + std::to_string(screen.width()), dtype_text(hidden.dtype) + " of shape " + shape_text(hidden.shape));
+    value_error("hidden", "narrow rows of D = " + std::to_string(screen.width()),
+                dtype_text(hidden.dtype) + " of shape " + shape_text(hidden.shape));
   const int n_threads = threads_option(threads);
   const Rows rows = hidden.rows();
   const int64_t n_ids = screen.n_ids(), stride = screen.padded_ids();
@@ -89,7 +91,8 @@ std::vector<double> screen_pass_seconds(const Screen& screen, py::handle object,
   const int n_threads = threads_option(threads);
   const Rows rows = hidden.rows();
   if (hidden.shape.back() != screen.width() || hidden.dtype == DType::float64 || rows.n_rows < 1 || rows.n_rows > kScreenedRows)
-    value_error("hidden", "1 to 8 narrow rows of D = " + std::to_string(screen.width()), dtype_text(hidden.dtype) + " of shape " + shape_text(hidden.shape));
+    value_error("hidden", "1 to 8 narrow rows of D = " + std::to_string(screen.width()),
+                dtype_text(hidden.dtype) + " of shape " + shape_text(hidden.shape));
   const py::gil_scoped_release release;
   Buffer<float> estimates(rows.n_rows * screen.padded_ids()), ends(rows.n_rows * screen.padded_ids());
   ScreenedRows screened(table(), screen, rows, false);
@@ -115,7 +118,8 @@ py::object prepared_copy_of(py::handle object, py::handle threads) {
   }
   const bool is_array = py::isinstance<py::array>(weight.owner);
   if (!is_array && weight.dtype == DType::bfloat16) return py::cast(Bfloat16Rows{copy, weight.shape});
-  py::dtype dtype = is_array ? py::reinterpret_borrow<py::dtype>(weight.owner.attr("dtype").attr("newbyteorder")("=")) : py::dtype(dtype_text(weight.dtype));
+  py::dtype dtype = is_array ? py::reinterpret_borrow<py::dtype>(weight.owner.attr("dtype").attr("newbyteorder")("="))
+                             : py::dtype(dtype_text(weight.dtype));
   const py::capsule owner(new std::shared_ptr<Buffer<char>>(copy), [](void* p) { delete static_cast<std::shared_ptr<Buffer<char>>*>(p); });
   return py::array(std::move(dtype), weight.shape, copy->get(), owner);
 }
@@ -135,7 +139,8 @@ void bind_screen(py::module_& m) {
   m.attr("SCREEN_WIDTH") = kScreenWidth;
   m.def("screened_topk", &screened_topk);
   m.def("screen_ends", &screen_ends, py::arg("screen"), py::arg("hidden"), py::arg("lower") = false, py::arg("threads") = py::none());
-  m.def("screen_pass_seconds", &screen_pass_seconds, py::arg("screen"), py::arg("hidden"), py::arg("rounds") = 1, py::arg("threads") = py::none());
+  m.def("screen_pass_seconds", &screen_pass_seconds, py::arg("screen"), py::arg("hidden"), py::arg("rounds") = 1,
+        py::arg("threads") = py::none());
   m.def("prepared_copy", &prepared_copy_of, py::arg("weight"), py::arg("threads") = py::none());
   m.def("last_level_cache_bytes", &last_level_cache_bytes);
 }
