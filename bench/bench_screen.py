@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench import screen
 from bench.conftest import Hold
-from bench.contest import Contest
+from bench.contest import Contest, UnavailableError
 from bench.setting import Setting
 from bench.shapes import head
 from lmhead_native import _core
-from lmhead_native.cli.model import ModelMissingError, model_file, read_head
-from lmhead_native.cli.workload import Shape
-
-PASSAGE = Path(__file__).resolve().parents[1] / "tests" / "data" / "smollm2_passage.npz"
 
 
 def hold_with_survivors(hold: Hold, benchmark: BenchmarkFixture, contest: Contest) -> None:
@@ -39,13 +33,10 @@ def test_screened_topk(
 @pytest.mark.parametrize("n", [1, 8])
 def test_real_head(hold: Hold, benchmark: BenchmarkFixture, setting: Setting, n: int) -> None:
     try:
-        weight = read_head(model_file()).weight_vd
-    except ModelMissingError as missing:
-        pytest.skip(str(missing))
-    with np.load(PASSAGE) as passage:
-        hidden = passage["hidden"][100:]
-    shape = Shape("smollm2", weight.shape[1], weight.shape[0])
-    hold_with_survivors(hold, benchmark, screen.screened_topk(setting, shape, "f32", n, (hidden, weight)))
+        contest = screen.real_head(setting, n)
+    except UnavailableError as reason:
+        pytest.skip(str(reason))
+    hold_with_survivors(hold, benchmark, contest)
 
 
 @pytest.mark.parametrize("isa", [isa for isa in _core.usable_isas() if isa != "scalar"])

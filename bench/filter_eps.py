@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import lmhead_native as native
-from lmhead_native.cli.model import model_file, read_head
+from lmhead_native.cli.model import model_file, read_model
 
 PASSAGE = Path(__file__).resolve().parents[1] / "tests" / "data" / "smollm2_passage.npz"
 EXPONENTS = (None, 24, 20, 16, 12)
@@ -32,7 +32,7 @@ def error(found: NDArray[Any], exact: NDArray[Any]) -> float:
 
 def main() -> None:
     """Measure and print; everyone takes turns."""
-    passage, weight = np.load(PASSAGE), read_head(model_file()).weight_vd
+    passage, weight = np.load(PASSAGE), read_model(model_file()).weight_vd
     hidden, targets = passage["hidden"], passage["ids"]
     filters = [None if exponent is None else 2.0**-exponent for exponent in EXPONENTS]
 

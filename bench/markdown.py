@@ -16,7 +16,7 @@ from typing import Any
 import lmhead_native as native
 from bench import peers
 from bench.contest import Outcome, UnavailableError
-from bench.demands import Case, Demand
+from bench.demand import Case, Demand
 from bench.setting import Setting
 from lmhead_native.cli.table import duration, three_digits
 

@@ -20,7 +20,8 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from bench import peers
 from bench.contest import UnavailableError
-from bench.demands import Case, cases
+from bench.demand import Case
+from bench.demands import cases
 from bench.markdown import Finding, document, heading
 from bench.setting import Setting
 

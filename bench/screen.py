@@ -7,13 +7,14 @@ clocks.
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import lmhead_native as native
 from bench import answers, peers
-from bench.contest import OURS, Contest
+from bench.contest import OURS, Contest, UnavailableError
 from bench.projection import K, group, others, switch
 from bench.roofs import Roofs, Work
 from bench.setting import Setting
@@ -21,8 +22,10 @@ from bench.shapes import Array, normal
 from bench.timing import Racer, nothing
 from lmhead_native import _core
 from lmhead_native.cli import peers as users
+from lmhead_native.cli.model import ModelMissingError, model_file, read_model
 from lmhead_native.cli.workload import Shape, storage_dtype
 
+PASSAGE = Path(__file__).resolve().parents[1] / "tests" / "data" / "smollm2_passage.npz"
 # How far the top logit stands out, in standard deviations of the others.
 TOP_LOGIT = 8.0
 NOISE = 0.5
@@ -69,6 +72,23 @@ def screened_topk(
     )
 
 
+def real_head(setting: Setting, rows: int = 1) -> Contest:
+    """Set up the same on SmolLM2's head with hidden states of the passage.
+
+    Raises
+    ------
+    UnavailableError
+        The model package is not installed.
+    """
+    try:
+        weight = read_model(model_file()).weight_vd
+    except ModelMissingError as missing:
+        raise UnavailableError(str(missing)) from missing
+    with np.load(PASSAGE) as passage:
+        hidden = passage["hidden"][100:]
+    return screened_topk(setting, Shape("smollm2", weight.shape[1], weight.shape[0]), "f32", rows, (hidden, weight))
+
+
 def searches(setting: Setting, hidden_nd: Array, weight_vd: Array) -> dict[str, peers.Call]:
     """Return how others find the k best: all logits first, or an exact index; bfloat16 beside PyTorch only."""
     calls: dict[str, peers.Call] = {}
@@ -79,6 +99,9 @@ def searches(setting: Setting, hidden_nd: Array, weight_vd: Array) -> dict[str, 
         torch = peers.module("torch")
         hidden, weight = users.as_tensor(hidden_nd), users.as_tensor(weight_vd)
         calls["torch"] = lambda: torch.topk(torch.nn.functional.linear(hidden, weight), K)
+        if weight_vd.dtype == np.float32 and len(hidden_nd) > 1:  # what a user of PyTorch would rather do
+            halves = hidden.bfloat16(), weight.bfloat16()
+            calls["torch bf16"] = lambda: torch.topk(torch.nn.functional.linear(*halves), K)
     return calls | peers.searches(hidden_nd, weight_vd, K, setting.peers)
 
 
@@ -117,7 +140,7 @@ def preparation(setting: Setting, shape: Shape, dtype: str, what: str) -> Contes
     def check_made(made: Any) -> None:
         assert made.shape == weight.shape
         if what == "copy":
-            assert made.tobytes() == weight.tobytes()
+            assert getattr(made, "stored", made).tobytes() == weight.tobytes()
 
     return Contest(
         f"prepare the {what} {dtype} {shape}",

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import lmhead_native as native
 from lmhead_native import _core
-from lmhead_native.cli.model import ModelMissingError, model_file, read_head
+from lmhead_native.cli.model import ModelMissingError, model_file, read_model
 
 PASSAGE = Path(__file__).resolve().parents[1] / "tests" / "data" / "smollm2_passage.npz"
 KS = (1, 10, 50)
@@ -75,7 +75,7 @@ def made_up() -> Iterator[Case]:
 def real() -> Iterator[Case]:
     """Give the hidden states of a passage and the head that belongs to them, if it is installed."""
     try:
-        weight = read_head(model_file()).weight_vd
+        weight = read_model(model_file()).weight_vd
     except ModelMissingError as missing:
         print(f"the real head is left out: {missing}", file=sys.stderr)
         return

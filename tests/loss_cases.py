@@ -1,15 +1,43 @@
-"""Options of the losses for numeric tests: each alone, and drawn at random.
+"""What the losses are given in numeric tests: logits, heads and targets, and options, each alone or drawn at random.
 
-Knows names and ranges. Refuses to know what they do.
+Knows names and ranges. Refuses to know what a loss makes of them.
 """
 
 from __future__ import annotations
 
+import math
+from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+DType = np.dtype[Any]
 
 REDUCTIONS = ("mean", "sum", "none")
+
+
+@cache
+def some_rows(rows: int, vocabulary: int, dtype: DType) -> tuple[Array, Array]:
+    """Return logits, some far apart, and targets, one in five of them ignored."""
+    rng = np.random.default_rng([rows, vocabulary])
+    logits = 3 * rng.standard_normal((rows, vocabulary))
+    logits[1::3] *= 4
+    targets = rng.integers(0, vocabulary, rows)
+    targets[4::5] = -100
+    return logits.astype(dtype), targets
+
+
+@cache
+def some_head(n: int, vocabulary: int, width: int, hidden: DType, weight: DType) -> tuple[Array, Array, Array]:
+    """Return hidden states, a weight whose logits have a spread of a few, and targets, one in five of them ignored."""
+    rng = np.random.default_rng([n, vocabulary, width])
+    h = rng.standard_normal((n, width)).astype(hidden)
+    w = (3 / math.sqrt(max(width, 1)) * rng.standard_normal((vocabulary, width))).astype(weight)
+    targets = rng.integers(0, vocabulary, n)
+    targets[4::5] = -100
+    return h, w, targets
 
 
 def single_options(rows: int, vocabulary: int) -> dict[str, dict[str, Any]]:

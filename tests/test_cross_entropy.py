@@ -1,14 +1,13 @@
 """``cross_entropy`` and its gradient against the float64 reference: dtypes, kernel tables, threads, options.
 
-Knows values, what is skipped, what is not finite, arrays for the gradient. What is accepted and refused is in
-test_loss_intake.py and test_errors.py, the fused loss in test_linear_cross_entropy.py.
+Knows values, what is skipped, what is not finite. Arrays for the gradient are in test_gradient_out.py, what is
+accepted and refused in test_loss_intake.py and test_errors.py, the fused loss in test_linear_cross_entropy.py.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ import oracle
 from layouts import dlpack, layouts
 from lmhead_native import _core, reference
 from loss_bounds import assert_argmax, bounds_of, one_hot
-from loss_cases import REDUCTIONS, random_options, single_options
+from loss_cases import REDUCTIONS, random_options, single_options, some_rows
 from parameters import every_dtype, wide_dtypes
 
 Array = NDArray[Any]
@@ -28,17 +27,6 @@ DType = np.dtype[Any]
 INF, NAN = math.inf, math.nan
 each_table = pytest.mark.usefixtures("each_isa")
 STATS = ("loss", "per_token", "logsumexp", "z_loss", "argmax", "accuracy", "entropy")
-
-
-@cache
-def some_rows(rows: int, vocabulary: int, dtype: DType) -> tuple[Array, Array]:
-    """Return logits, some far apart, and targets, one in five of them ignored."""
-    rng = np.random.default_rng([rows, vocabulary])
-    logits = 3 * rng.standard_normal((rows, vocabulary))
-    logits[1::3] *= 4
-    targets = rng.integers(0, vocabulary, rows)
-    targets[4::5] = -100
-    return logits.astype(dtype), targets
 
 
 def with_grad(*given: Any, **options: Any) -> tuple[Any, Any]:
@@ -357,52 +345,3 @@ def test_gradients_accumulate_over_calls() -> None:
     parts = [with_grad(logits[s], targets[s], num_items=live) for s in (np.s_[:3], np.s_[3:4], np.s_[4:])]
     assert sum(part[0] for part in parts) == pytest.approx(loss, rel=1e-14)
     np.testing.assert_allclose(np.concatenate([part[1] for part in parts]), gradient, rtol=1e-14)
-
-
-# ---- arrays for the gradient ---------------------------------------------------------------------------------------
-
-
-@each_table
-@every_dtype
-def test_dlogits_out(threads: int, dtype: DType) -> None:
-    logits, targets = some_rows(10, 37, dtype)
-    loss, expected = with_grad(logits, targets)
-    for out_dtype in [expected.dtype] if dtype == np.float64 else oracle.NARROW:
-        whole = np.full((20, 80), 7.0).astype(out_dtype)
-        for out in (whole[:10, :37], whole[::-2, 1:75:2], whole.T[:37, :10].T, np.full((10, 37), 7, out_dtype)):
-            before = whole.copy()
-            found = with_grad(logits, targets, dlogits_out=out, threads=threads)
-            assert found[1] is out
-            oracle.assert_same_bits(found[0], loss)
-            oracle.assert_same_bits(np.array(out), expected.astype(out_dtype))
-            out[...] = 7
-            assert whole.tobytes() == before.tobytes()
-            # Added to what is there; rows that are skipped keep their bits.
-            out[...] = -0.0
-            with_grad(logits, targets, dlogits_out=out, accumulate=True, threads=threads)
-            assert np.signbit(out[targets == -100]).all()
-            with_grad(logits, targets, dlogits_out=out, accumulate=True, threads=threads)
-            bound = 2 * (oracle.UNIT[np.dtype(out_dtype).name] + 2 * oracle.UNIT["float32"]) * 2 * np.abs(expected)
-            tiny = 2.0**-23 if out_dtype == np.float16 else 2.0**-130
-            assert (np.abs(oracle.widen(out) - 2 * oracle.widen(expected)) <= bound + tiny).all()
-            out[...] = 7
-
-
-@each_table
-@wide_dtypes
-def test_dlogits_may_be_the_logits_themselves(threads: int, dtype: DType) -> None:
-    logits, targets = some_rows(10, 300, dtype)
-    for seed in range(8):
-        options = random_options(seed, 10, 300)
-        before = logits.copy()
-        expected = with_grad(logits, targets, **options)
-        again = with_grad(logits, targets, threads=threads, **options)
-        oracle.assert_same_bits(again[1], expected[1])
-        oracle.assert_same_bits(logits, before)  # never written unless asked for
-        whole = np.full((20, 600), NAN, dtype)
-        for memory in (logits.copy(), whole[::2, ::2], np.asfortranarray(logits)):
-            memory[...] = logits
-            found = with_grad(memory, targets, dlogits_out=memory, threads=threads, **options)
-            assert found[1] is memory
-            oracle.assert_same_bits(np.ascontiguousarray(memory), expected[1])
-            oracle.assert_same_bits(found[0], expected[0])

@@ -220,3 +220,58 @@ def test_a_huge_grad_output_times_nothing_is_nothing(of: ModuleType, outer: floa
                 head = logits, eye[:2, :2]
                 _, dhidden, _, _ = of.linear_cross_entropy_with_grad(*head, targets, grad_output=outer, **options)
                 assert not np.isnan(dhidden).any()
+
+
+@each_table
+@pytest.mark.parametrize("unit", [1e-300, 1e-50, 1e-42, 1e39, 1e50, 1e300])
+def test_class_weights_that_float32_has_not(of: ModuleType, unit: float) -> None:
+    """A mean divides by them, and token weights may bring them back: the answers are those of ordinary weights."""
+    x, eye = np.array([[0, 1, 2], [3, -1, 0.5], [2, 2, -30]], np.float32), np.eye(3, dtype=np.float32)
+    ids, soft = [2, 1, 0], np.array([[0.2, 0.3, 0.5], [1, 0, 0], [0.1, 0.1, 0.8]], np.float32)
+    classes, back = np.array([1, 2, 0.5]), {"reduction": "sum", "token_weight": np.full(3, 1 / unit)}
+    calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
+        (of.cross_entropy_with_grad, (x, ids), {}),
+        (of.cross_entropy_with_grad, (x, ids), back),
+        (of.cross_entropy_with_grad, (x, soft), back),
+        (of.linear_cross_entropy_with_grad, (x, eye, ids), {}),
+        (of.linear_cross_entropy_with_grad, (x, eye, ids), back),
+    ]
+    for (function, given, options), smoothing in itertools.product(calls, (0.0, 0.1)):
+        reduction = options.get("reduction", "mean")
+        loss, *gradients = function(*given, class_weight=classes, label_smoothing=smoothing, reduction=reduction)
+        found, *mine = function(*given, class_weight=classes * unit, label_smoothing=smoothing, **options)
+        np.testing.assert_allclose(found, loss, rtol=1e-6)
+        for actual, exact in zip(mine[:2], gradients[:2], strict=True):
+            np.testing.assert_allclose(actual, exact, rtol=1e-5, atol=1e-7)
+
+
+@each_table
+def test_the_filter_knows_no_class_weights(of: ModuleType) -> None:
+    x, eye = np.array([[0, 1, 2], [3, -1, 0.5]], np.float32), np.eye(3, dtype=np.float32)
+    options: dict[str, Any] = {"label_smoothing": 0.1, "filter_eps": 0.05, "stats": True}
+    classes = np.array([1, 2, 0.5])
+    found, exact = (
+        of.linear_cross_entropy_with_grad(x, eye, [2, 1], class_weight=classes * unit, **options)
+        for unit in (1e50, 1.0)
+    )
+    assert found[0].skipped_mass == exact[0].skipped_mass > 0
+    for mine, theirs in zip(found[1:3], exact[1:3], strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-7)
+
+
+@each_table
+@pytest.mark.parametrize("outer", [1e39, -1e45, 1e60])
+def test_what_small_probabilities_make_of_a_huge_grad_output(outer: float) -> None:
+    x, targets = np.array([[0, -30, -40], [0, -50, -80]], np.float32), [0, 0]
+    cases: list[dict[str, Any]] = [{}, {"softcap": 90.0}, {"label_smoothing": 1e-20}]
+    for options in cases:
+        given = options | {"grad_output": outer}
+        exact = reference.cross_entropy_with_grad(oracle.widen(x), targets, **given)[1]
+        found = native.cross_entropy_with_grad(x, targets, **given)[1]
+        in_range = np.abs(exact) < float(np.finfo(np.float32).max)
+        np.testing.assert_allclose(found[in_range], exact[in_range], rtol=2**-14)
+        np.testing.assert_array_equal(np.sign(found), np.sign(exact))
+        assert (np.abs(found[~in_range]) > 3e38).all()
+        if in_range.all():
+            fused = native.linear_cross_entropy_with_grad(x, np.eye(3, dtype=np.float32), targets, **given)
+            assert_near(fused[1], found, 0)

@@ -6,11 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import lmhead_native as native
 import oracle
-from layouts import dlpack
+from layouts import dlpack, layouts
 from lmhead_native import _core
+
+
+def elements(copy: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return a copy's elements; bfloat16, which NumPy lacks, is kept as its bits."""
+    array: NDArray[Any] = copy.stored.view(dtype) if dtype == oracle.BFLOAT16 else copy
+    return array
 
 
 @pytest.mark.parametrize("dtype", oracle.FLOATS, ids=str)
@@ -18,37 +25,33 @@ def test_prepared_copy(dtype: np.dtype[Any], threads: int) -> None:
     rng = np.random.default_rng(11)
     for shape in [(1, 1), (33, 7), (300, 70), (1500, 800), (0, 4), (4, 0)]:
         weight = rng.standard_normal(shape).astype(dtype)
-        for variant in (weight, np.asfortranarray(weight), weight[::-1], weight.astype(weight.dtype.newbyteorder(">"))):
-            copy = _core.prepared_copy(variant, threads)
-            assert isinstance(copy, np.ndarray)
+        for variant in [*layouts(weight).values(), dlpack(weight)]:
+            copy = elements(_core.prepared_copy(variant, threads), dtype)
             assert copy.flags.c_contiguous
-            oracle.assert_same_bits(copy, variant.astype(dtype))
-            assert not np.shares_memory(copy, variant)
+            oracle.assert_same_bits(copy, weight)
+            assert not isinstance(variant, np.ndarray) or not np.shares_memory(copy, variant)
 
 
-def test_copy_of_a_tensor() -> None:
-    weight = np.random.default_rng(12).standard_normal((33, 7))
-    for dtype in (np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.float64)):
-        copy = _core.prepared_copy(dlpack(weight.astype(dtype)), 2)
-        assert isinstance(copy, np.ndarray)
-        oracle.assert_same_bits(copy, weight.astype(dtype))
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("group", [None, 32])
+def test_prepared_copy_of_integers(bits: int, group: int | None, threads: int) -> None:
+    weight = np.random.default_rng(12).standard_normal((1500, 800))
+    quantized = native.quantize(weight, bits, group)
+    copy = _core.prepared_copy(quantized, threads)
+    oracle.assert_same_bits(copy.stored, quantized.values)
+    assert not np.shares_memory(copy.stored, quantized.values)
+    oracle.assert_same_bits(copy.dequantize(), quantized.dequantize())
 
 
-def test_copy_of_a_bfloat16_tensor_is_one() -> None:
-    """NumPy may have no dtype for it. Consumers share the memory; capsules that nobody takes free nothing twice."""
-    array = np.random.default_rng(13).standard_normal((33, 7)).astype(oracle.BFLOAT16)
-    copy = _core.prepared_copy(dlpack(array), 2)
-    assert not isinstance(copy, np.ndarray)
-    assert copy.shape == (33, 7)
-    assert copy.nbytes == 33 * 7 * 2
-    for _ in range(3):
-        copy.__dlpack__()
-    hidden = np.eye(7, dtype=oracle.BFLOAT16)
-    oracle.assert_same_bits(native.logits(hidden, copy), array.T.astype("f4"))
-    again = _core.prepared_copy(copy)
-    del copy
-    oracle.assert_same_bits(native.logits(hidden, again), array.T.astype("f4"))
-    assert _core.Screen(again).shape == (33, 7)
+def test_prepared_copy_of_a_files_blocks() -> None:
+    rng = np.random.default_rng(13)
+    blocks = rng.integers(0, 256, (9, 2, 34)).astype(np.uint8)
+    blocks[..., 1] = 0x2C  # scales of about 1/16
+    file = np.concatenate([np.zeros(1, np.uint8), blocks.ravel()])[1:].reshape(9, 68)  # at an odd address
+    quantized = native.QuantizedWeight._from_q8_0(file)
+    copy = _core.prepared_copy(quantized)
+    oracle.assert_same_bits(copy.stored, file)
+    oracle.assert_same_bits(copy.dequantize(), quantized.dequantize())
 
 
 def test_cache() -> None:

@@ -18,10 +18,10 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(("number", "prints"), [(0, 6), (1, 4)])
+@pytest.mark.parametrize(("number", "prints"), [(0, 6), (1, 4), (2, 3)])
 def test_the_examples_print_what_they_say(number: int, prints: int, capsys: pytest.CaptureFixture[str]) -> None:
     code = blocks("python")[number]
-    assert len(blocks("python")) == 2
+    assert len(blocks("python")) == 3
     said = re.findall(r"^print\(.*\)  # (.*)$", code, re.MULTILINE)
     assert len(said) == code.count("print(") == prints
     exec(compile(code, "README.md", "exec"), {})
@@ -38,7 +38,7 @@ def test_the_commands() -> None:
 def test_the_table_of_functions() -> None:
     """Every public function stands there with its own parameters, in order."""
     rows = dict(re.findall(r"`(\w+)\(([^`]*)\)`", README))
-    for name in {*reference.__all__, "isa", "get_num_threads", "set_num_threads", "show_config"}:
+    for name in {*reference.__all__, "LMHead", "quantize", "isa", "get_num_threads", "set_num_threads", "show_config"}:
         parameters = list(inspect.signature(getattr(native, name)).parameters)
         assert [p for p in rows[name].split(", ") if p not in ("*", "")] == parameters, name
 

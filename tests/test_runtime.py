@@ -23,8 +23,8 @@ from lmhead_native import _core, reference
 
 RUNTIME = {"get_num_threads", "isa", "set_num_threads", "show_config"}
 FUNCTIONS = sorted(name for name in native.__all__ if isinstance(getattr(native, name), types.FunctionType))
-# Has no counterpart in the reference, which it compares with.
-TOOLS = {"check_gradients"}
+# Have no counterpart in the reference: one compares with it, the other makes a weight that it takes.
+TOOLS = {"check_gradients", "quantize"}
 COMPUTING = sorted(set(FUNCTIONS) - RUNTIME - TOOLS)
 
 REPORT = """

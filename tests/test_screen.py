@@ -234,7 +234,11 @@ def test_bytes() -> None:
 
 def test_refusals() -> None:
     for weight, error, words in [
-        (np.zeros((3, 4)), TypeError, r"^weight: expected a float32, float16 or bfloat16 array, got dtype float64; "),
+        (
+            np.zeros((3, 4)),
+            TypeError,
+            r"^weight: expected float32, float16 or bfloat16 values for a screen, got float64",
+        ),
         (np.zeros(4, "f4"), ValueError, r"^weight: expected shape \(V, D\), got shape \(4,\)"),
         (
             np.zeros((1, _core.SCREEN_WIDTH + 1), "f4"),

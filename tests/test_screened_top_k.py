@@ -156,7 +156,7 @@ def test_real_rows() -> None:
 def test_real_head() -> None:
     from lmhead_native.cli import model
 
-    weight = model.read_head(model.model_file()).weight_vd
+    weight = model.read_model(model.model_file()).weight_vd
     hidden, _ = real_rows()
     screen = _core.Screen(weight)
     rows = 255 if any_number_of_rows() else 20

@@ -44,6 +44,9 @@ py::tuple loss_and_gradients(py::handle hidden, py::handle weight, py::handle ta
   Call call(hidden, weight, targets, given);
   const SmallArray outer = grad_output_argument(py::object(given["grad_output"]), call.loss.options.reduction, call.targets.loss_shape, call.targets.counted);
   const Wanted wanted = wrt_option(py::object(given["wrt"]));
+  if (wanted.weight && call.head.weight.quantized.bits != 0)
+    value_error("wrt", "names without 'weight' for a quantised weight, which has no gradient", wanted.text,
+                call.loss.bias.given ? "pass wrt=('hidden', 'bias')" : "pass wrt=('hidden',)");
   const std::string unasked = "wrt is " + wanted.text;
   std::vector<Memory> inputs{call.head.hidden.memory(), call.head.weight.memory(), call.loss.bias.memory, call.loss.class_weight.memory, outer.memory};
   inputs.insert(inputs.end(), call.targets.memory.begin(), call.targets.memory.end());

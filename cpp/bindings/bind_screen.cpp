@@ -1,32 +1,22 @@
-// The certified screen and what a prepared head is made of.
+// The certified screen, and the top-k lists that it makes cheap.
 #include <chrono>
 
 #include <pybind11/stl.h>
 
-#include "bindings/arguments/dlpack.hpp"
 #include "bindings/arguments/head_options.hpp"
 #include "bindings/topics.hpp"
 #include "core/parallel.hpp"
-#include "core/prepared_copy.hpp"
 #include "core/screened_rows.hpp"
-#include "dispatch/cache.hpp"
 #include "dispatch/tables.hpp"
 #include "ops/ops.hpp"
 
 namespace lmhead {
 namespace {
 
-Operand weight_operand(py::handle object) {
-  Operand weight = operand("weight", object);
-  if (weight.shape.size() != 2) value_error("weight", "shape (V, D)", "shape " + shape_text(weight.shape));
-  return weight;
-}
-
 std::unique_ptr<Screen> make_screen(py::handle object, py::handle threads) {
-  const Operand weight = weight_operand(object);
-  if (weight.dtype == DType::float64)
-    type_error("weight", "a float32, float16 or bfloat16 array", "dtype float64",
-               "logits of float64 have no screen; cast it with .astype(numpy.float32)");
+  const Operand weight = matrix_argument(object);
+  if (weight.dtype == DType::float64 || weight.quantized.bits != 0)
+    type_error("weight", "float32, float16 or bfloat16 values for a screen", weight.quantized.bits != 0 ? "a quantised weight" : "float64");
   if (weight.shape[1] > kScreenWidth)
     value_error("weight", "D of at most " + std::to_string(kScreenWidth) + " for a screen", "shape " + shape_text(weight.shape));
   const int n_threads = threads_option(threads);
@@ -61,8 +51,7 @@ py::tuple screened_topk(const Screen& screen, py::handle hidden, py::handle weig
 py::tuple screen_ends(const Screen& screen, py::handle object, bool lower, py::handle threads) {
   const Operand hidden = row_operand("hidden", "(..., D)", object);
   if (hidden.shape.back() != screen.width() || hidden.dtype == DType::float64)
-    value_error("hidden", "narrow rows of D = " + std::to_string(screen.width()),
-                dtype_text(hidden.dtype) + " of shape " + shape_text(hidden.shape));
+    value_error("hidden", "narrow rows of D = " + std::to_string(screen.width()), dtype_text(hidden.dtype) + " of shape " + shape_text(hidden.shape));
   const int n_threads = threads_option(threads);
   const Rows rows = hidden.rows();
   const int64_t n_ids = screen.n_ids(), stride = screen.padded_ids();
@@ -91,8 +80,7 @@ std::vector<double> screen_pass_seconds(const Screen& screen, py::handle object,
   const int n_threads = threads_option(threads);
   const Rows rows = hidden.rows();
   if (hidden.shape.back() != screen.width() || hidden.dtype == DType::float64 || rows.n_rows < 1 || rows.n_rows > kScreenedRows)
-    value_error("hidden", "1 to 8 narrow rows of D = " + std::to_string(screen.width()),
-                dtype_text(hidden.dtype) + " of shape " + shape_text(hidden.shape));
+    value_error("hidden", "1 to 8 narrow rows of D = " + std::to_string(screen.width()), dtype_text(hidden.dtype) + " of shape " + shape_text(hidden.shape));
   const py::gil_scoped_release release;
   Buffer<float> estimates(rows.n_rows * screen.padded_ids()), ends(rows.n_rows * screen.padded_ids());
   ScreenedRows screened(table(), screen, rows, false);
@@ -106,24 +94,6 @@ std::vector<double> screen_pass_seconds(const Screen& screen, py::handle object,
   return seconds;
 }
 
-// A NumPy array that owns its memory; of a bfloat16 tensor, for which there may be no dtype, a tensor again.
-py::object prepared_copy_of(py::handle object, py::handle threads) {
-  const Operand weight = weight_operand(object);
-  const int n_threads = threads_option(threads);
-  const Rows rows = weight.rows();
-  auto copy = std::make_shared<Buffer<char>>();
-  {
-    const py::gil_scoped_release release;
-    *copy = prepared_copy(table(), rows, n_threads);
-  }
-  const bool is_array = py::isinstance<py::array>(weight.owner);
-  if (!is_array && weight.dtype == DType::bfloat16) return py::cast(Bfloat16Rows{copy, weight.shape});
-  py::dtype dtype = is_array ? py::reinterpret_borrow<py::dtype>(weight.owner.attr("dtype").attr("newbyteorder")("="))
-                             : py::dtype(dtype_text(weight.dtype));
-  const py::capsule owner(new std::shared_ptr<Buffer<char>>(copy), [](void* p) { delete static_cast<std::shared_ptr<Buffer<char>>*>(p); });
-  return py::array(std::move(dtype), weight.shape, copy->get(), owner);
-}
-
 }  // namespace
 
 void bind_screen(py::module_& m) {
@@ -131,18 +101,10 @@ void bind_screen(py::module_& m) {
       .def(py::init(&make_screen), py::arg("weight"), py::arg("threads") = py::none())
       .def_property_readonly("shape", [](const Screen& s) { return py::make_tuple(s.n_ids(), s.width()); })
       .def_property_readonly("nbytes", &Screen::bytes);
-  py::class_<Bfloat16Rows>(m, "Bfloat16Rows")
-      .def_property_readonly("shape", [](const Bfloat16Rows& rows) { return py::tuple(py::cast(rows.shape)); })
-      .def_property_readonly("nbytes", [](const Bfloat16Rows& rows) { return 2 * rows.shape[0] * rows.shape[1]; })
-      .def("__dlpack__", [](const Bfloat16Rows& rows, const py::kwargs&) { return to_dlpack(rows); })
-      .def("__dlpack_device__", [](const Bfloat16Rows&) { return py::make_tuple(1, 0); });
   m.attr("SCREEN_WIDTH") = kScreenWidth;
   m.def("screened_topk", &screened_topk);
   m.def("screen_ends", &screen_ends, py::arg("screen"), py::arg("hidden"), py::arg("lower") = false, py::arg("threads") = py::none());
-  m.def("screen_pass_seconds", &screen_pass_seconds, py::arg("screen"), py::arg("hidden"), py::arg("rounds") = 1,
-        py::arg("threads") = py::none());
-  m.def("prepared_copy", &prepared_copy_of, py::arg("weight"), py::arg("threads") = py::none());
-  m.def("last_level_cache_bytes", &last_level_cache_bytes);
+  m.def("screen_pass_seconds", &screen_pass_seconds, py::arg("screen"), py::arg("hidden"), py::arg("rounds") = 1, py::arg("threads") = py::none());
 }
 
 }  // namespace lmhead

@@ -18,7 +18,8 @@ struct LossSpec {
   double temperature = 1;
   double smoothing = 0;
   const double* class_weight = nullptr;  // (V,), or null: 1
-  const T* class_weight_t = nullptr;     // the same as T
+  const T* class_weight_t = nullptr;     // the same as T, in units of
+  double weight_unit = 1;                // a power of two; so are all weights of classes that kernels are given
   bool entropy = false, argmax = false;  // wanted
 
   bool smooth() const { return smoothing > 0; }
@@ -128,7 +129,7 @@ class LossBlocks {
       if (!row.gaps) continue;
       const double weight = totals[static_cast<size_t>(b)];
       total += weight;
-      gap += double(row.gaps[b]) / kGapScale + (weight == 0 || below == 0 ? 0 : below * weight);
+      gap += double(row.gaps[b]) / kGapScale * spec_.weight_unit + (weight == 0 || below == 0 ? 0 : below * weight);
     }
     loss.entropy = log_total + spread / (1 + loss.rest);
     return gap + log_total * total;

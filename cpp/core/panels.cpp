@@ -10,7 +10,7 @@ Panels::Panels(const KernelTable& table, const Rows& rows, ContractionKind kind)
             : rows.dtype == DType::float16     ? PanelSource::f16
             : rows.dtype == DType::bfloat16    ? PanelSource::bf16
                                                : PanelSource::f32;
-  columns_contiguous_ = kind != ContractionKind::f64 && !rows.swapped && !rows.contiguous() && rows.offsets.empty() &&
+  columns_contiguous_ = kind != ContractionKind::f64 && !rows.is_quantized() && !rows.swapped && !rows.contiguous() && rows.offsets.empty() &&
                         rows.row_stride == item_size(rows.dtype);
 }
 
@@ -24,6 +24,11 @@ void Panels::pack(const Part& part, char* to, ptrdiff_t panel_stride, PanelScrat
   const void** pointers = scratch.pointers.reserve(part.n_rows);
   char* gathered = rows_.contiguous() ? nullptr : scratch.gathered.reserve(part.n_rows * count * item);
   for (int64_t k = 0; k < part.n_rows; ++k) {
+    if (rows_.is_quantized()) {
+      pointers[k] = gathered + k * count * item;
+      table_.dequantize(rows_.quantized, part.first_row + k, first_column(part), count, reinterpret_cast<float*>(gathered) + k * count);
+      continue;
+    }
     const char* row = rows_.row(part.first_row + k) + first_column(part) * rows_.element_stride;
     pointers[k] = row;
     if (!gathered) continue;

@@ -47,4 +47,15 @@ Buffer<char> prepared_copy(const KernelTable& table, const Rows& weight, int thr
   return copy;
 }
 
+Buffer<char> prepared_bytes(const char* rows, int64_t n_rows, int64_t row_bytes, ptrdiff_t stride, int threads) {
+  Buffer<char> copy(n_rows * row_bytes);
+  if (n_rows * row_bytes == 0) return copy;
+  const int64_t per_task = std::max<int64_t>(1, kTaskBytes / row_bytes);
+  run_tasks(n_rows * row_bytes < kTaskBytes ? 1 : threads, ceil_div(n_rows, per_task), [&](int, int64_t task) {
+    for (int64_t row = task * per_task; row < std::min(n_rows, (task + 1) * per_task); ++row)
+      std::memcpy(copy.get() + row * row_bytes, rows + row * stride, static_cast<size_t>(row_bytes));
+  });
+  return copy;
+}
+
 }  // namespace lmhead

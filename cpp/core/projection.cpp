@@ -12,6 +12,9 @@ constexpr int64_t kRowsWorthWidening = 16;
 // rows are worth transposing the block once.
 constexpr int64_t kRowsByColumns = 4;
 
+// Up to so many hidden rows quantised weights are dequantised in registers, once for every few of them; for more, once into scratch.
+constexpr int64_t kRowsByRegisters = 16;
+
 // Packed rows of a row-stored weight: what fits in a quarter of a 1 MiB L2 beside the hidden rows.
 constexpr int64_t kPackedBytes = 256 * 1024;
 // Packed rows of a (D, V) weight: a whole block of ids, so that memory is read in runs of 1 KiB, or equal parts of one of about
@@ -30,11 +33,12 @@ Projection::Projection(const KernelTable& table, const Rows& hidden, const Rows&
     : table_(table), hidden_(hidden), weight_(weight) {
   const bool both_bf16 = hidden.dtype == DType::bfloat16 && weight.dtype == DType::bfloat16;
   const bool doubles = weight.dtype == DType::float64;
-  columns_contiguous_ = !weight.swapped && !weight.contiguous() && weight.offsets.empty() &&
+  columns_contiguous_ = !weight.is_quantized() && !weight.swapped && !weight.contiguous() && weight.offsets.empty() &&
                         (weight.row_stride == item_size(weight.dtype) || weight.n_rows <= 1);
   const bool has_dot = table.project[static_cast<int>(RowKind::bf16_dot)] != nullptr;
   const bool widening_pays = item_size(weight.dtype) == 2 && hidden.n_rows >= kRowsWorthWidening && !(both_bf16 && has_dot);
   path_ = columns_contiguous_ && hidden.n_rows <= kRowsByColumns ? WeightPath::columns
+          : weight.is_quantized() ? (hidden.n_rows <= kRowsByRegisters ? WeightPath::direct : WeightPath::packed)
           : weight.contiguous() && !widening_pays                ? WeightPath::direct
                                                                  : WeightPath::packed;
   const bool dot = both_bf16 && has_dot && path_ != WeightPath::columns;
@@ -152,6 +156,9 @@ void Projection::project_list(const void* prepared, const int64_t* ids, int64_t 
 void Projection::project(const void* prepared, int64_t n_rows, int64_t first_id, int64_t n_ids, void* out, ptrdiff_t out_stride,
                          ProjectionScratch& scratch) const {
   if (path_ == WeightPath::columns) return project_columns(prepared, n_rows, first_id, n_ids, out, out_stride, scratch);
+  if (path_ == WeightPath::direct && weight_.is_quantized())
+    return table_.project_quantized({prepared, hidden_stride_, n_rows, weight_.quantized, first_id, n_ids, weight_.width,
+                                     static_cast<float*>(out), out_stride});
   const void** rows = scratch.pointers.reserve(n_ids + kRowsAhead);
   if (path_ == WeightPath::direct) {
     const int64_t n_ahead = std::min(kRowsAhead, weight_.n_rows - first_id - n_ids);

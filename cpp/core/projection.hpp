@@ -8,7 +8,7 @@ namespace lmhead {
 
 // How the weight of a call reaches the register tile.
 enum class WeightPath {
-  direct,   // rows are contiguous: read in place
+  direct,   // rows are contiguous, or quantised under few hidden rows: read in place
   columns,  // ids are contiguous (stored as (D, V)) and there are few hidden rows: lanes run along the ids
   packed,   // a few ids at a time are converted to contiguous float32 (float64) rows in scratch
 };

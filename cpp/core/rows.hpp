@@ -20,9 +20,11 @@ struct Rows {
   ptrdiff_t row_stride = 0;          // bytes; unused where offsets are given
   ptrdiff_t element_stride = 0;      // bytes
   std::vector<ptrdiff_t> offsets;    // bytes, one per row, for leading dimensions that are no single stride
+  QuantizedRows quantized{};         // or this, which then says where and how n_rows of `width` float32 values are kept
 
   const char* row(int64_t i) const { return data + (offsets.empty() ? i * row_stride : offsets[static_cast<size_t>(i)]); }
-  bool contiguous() const { return !swapped && (width <= 1 || element_stride == item_size(dtype)); }
+  bool is_quantized() const { return quantized.bits != 0; }
+  bool contiguous() const { return !is_quantized() && !swapped && (width <= 1 || element_stride == item_size(dtype)); }
 };
 
 // What a kernel wants a row to be.
@@ -75,9 +77,11 @@ inline void convert_run(const KernelTable& table, const void* from, int64_t n, D
   else table.widen_f16(half, n, static_cast<float*>(to));
 }
 
-// Elements [first, first + n) of row i; `temporary` is used for rows that are not contiguous.
+// Elements [first, first + n) of row i; `temporary` is used for rows that are not contiguous. Quantised rows are wide only, their
+// `first` a multiple of 32.
 inline void copy_row(const KernelTable& table, const Rows& rows, int64_t i, int64_t first, int64_t n, RowLayout layout, void* to,
                      Buffer<char>& temporary) {
+  if (rows.is_quantized()) return table.dequantize(rows.quantized, i, first, n, static_cast<float*>(to));
   const char* from = rows.row(i) + first * rows.element_stride;
   if (rows.contiguous()) return convert_run(table, from, n, rows.dtype, layout, to);
   void* run = temporary.reserve(n * item_size(rows.dtype));

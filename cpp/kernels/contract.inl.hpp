@@ -22,18 +22,20 @@ struct PlainTerms {
   static Vector<T> multiply_add(Operand c, Operand x, Vector<T> sum) { return mul_add(c, x, sum); }
 };
 
-#ifdef __AVX512BF16__
-struct Bf16Terms {
+// Two terms of bfloat16 to a word: with the instruction,
+template <class Dot>
+struct Bf16DotTerms {
   using T = float;
   using Word = uint32_t;
-  using Operand = __m512i;
+  using Operand = typename Dot::Pairs;
   static constexpr int kHalves = 1;
-  static Operand load(const Word* line, int) { return _mm512_loadu_si512(line); }
-  static Operand coefficient(const Word* c, int) { return broadcast_pair(reinterpret_cast<const uint16_t*>(c)); }
-  static VF multiply_add(Operand c, Operand x, VF sum) { return dot_bf16(sum, c, x); }
+  static Operand load(const Word* line, int) { return Dot::load(reinterpret_cast<const uint16_t*>(line)); }
+  static Operand coefficient(const Word* c, int) { return Dot::broadcast(reinterpret_cast<const uint16_t*>(c)); }
+  static VF multiply_add(Operand c, Operand x, VF sum) { return Dot::multiply_add(c, x, sum); }
 };
-#else
-struct Bf16Terms : PlainTerms<float> {
+
+// and without it, the odd one first.
+struct Bf16PairTerms : PlainTerms<float> {
   using Word = uint32_t;
   static constexpr int kHalves = 2;
   static VF load(const Word* line, int half) {
@@ -45,7 +47,6 @@ struct Bf16Terms : PlainTerms<float> {
     return half == 0 ? broadcast_bf16_odd(pair) : broadcast_bf16_even(pair);
   }
 };
-#endif
 
 // Where the coefficients of M rows stand: side by side in each row,
 template <class Word, int M>

@@ -35,19 +35,19 @@ inline double multiply_f32(int64_t rounds) {
   return 2.0 * chains * kLanes<float> * static_cast<double>(rounds);
 }
 
-#ifdef __AVX512BF16__
+template <class Dot>
 inline double multiply_bf16(int64_t rounds) {
   constexpr int chains = 12;
   VF sums[chains];
   for (int c = 0; c < chains; ++c) sums[c] = broadcast(0.0f);
-  const __m512i a = _mm512_set1_epi16(0x3f80), b = _mm512_set1_epi16(0x3c00);
+  const uint16_t one[2] = {0x3f80, 0x3f80}, little[2] = {0x3c00, 0x3c00};
+  const typename Dot::Pairs a = Dot::broadcast(one), b = Dot::broadcast(little);
   for (int64_t r = 0; r < rounds; ++r)
     LMHEAD_UNROLL
-    for (int c = 0; c < chains; ++c) sums[c] = dot_bf16(sums[c], a, b);
+    for (int c = 0; c < chains; ++c) sums[c] = Dot::multiply_add(a, b, sums[c]);
   for (int c = 0; c < chains; ++c) use(sums[c]);
   return 4.0 * chains * 16 * static_cast<double>(rounds);
 }
-#endif
 
 }  // namespace
 }  // namespace lmhead

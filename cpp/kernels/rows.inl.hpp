@@ -63,18 +63,18 @@ struct Bf16PairRow : PlainRow<float> {
   static VF load_hidden(const Hidden* h, int half, int p) { return lmhead::load(h + half * 16 + p * kLanes<T>); }
 };
 
-#ifdef __AVX512BF16__
+// With the instruction.
+template <class Dot>
 struct Bf16DotRow : PlainRow<float> {
   using Stored = uint16_t;
   using Hidden = uint16_t;
-  using Operand = __m512i;
+  using Operand = typename Dot::Pairs;
   static constexpr int kStep = 32;
-  static Operand load(const Stored* w, int, int) { return load_pairs(w); }
-  static Operand load_tail(const Stored* w, int, int, ptrdiff_t n) { return load_u16x32_first(w, n); }
-  static Operand load_hidden(const Hidden* h, int, int) { return load_pairs(h); }
-  static VF multiply_add(Operand h, Operand w, VF sum) { return dot_bf16(sum, h, w); }
+  static Operand load(const Stored* w, int, int) { return Dot::load(w); }
+  static Operand load_tail(const Stored* w, int, int, ptrdiff_t n) { return Dot::load_first(w, n); }
+  static Operand load_hidden(const Hidden* h, int, int) { return Dot::load(h); }
+  static VF multiply_add(Operand h, Operand w, VF sum) { return Dot::multiply_add(h, w, sum); }
 };
-#endif
 
 }  // namespace
 }  // namespace lmhead

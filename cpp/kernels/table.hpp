@@ -47,6 +47,32 @@ struct ProjectColumns {
   void* out;
 };
 
+// Rows of integers in groups that share a scale: an element is scale * q, rounded once to float32. Strides are bytes, of any
+// size and alignment. Storage of 4 bits: 16 bytes for each 32 elements of a group, those of the last 32 always there; the low
+// nibbles are elements 0 to 15, the high ones 16 to 31, in two's complement.
+struct QuantizedRows {
+  const char* values;                                     // of the first row's first group
+  const char* scales;
+  ptrdiff_t values_row_stride, values_group_stride;
+  ptrdiff_t scales_row_stride, scales_group_stride;
+  int64_t group;                                          // elements; a multiple of 32, or a whole row
+  int bits;                                               // 8 or 4; 0: none of all this
+  bool half_scales;                                       // float16, else float32
+};
+
+// Logits of prepared float32 hidden rows against rows [first_id, first_id + n_ids), as ProjectTile has them.
+struct ProjectQuantized {
+  const void* hidden;
+  ptrdiff_t hidden_stride;
+  int64_t n_rows;
+  QuantizedRows weight;
+  int64_t first_id;
+  int64_t n_ids;
+  int64_t width;
+  float* out;
+  ptrdiff_t out_stride;  // elements
+};
+
 // One logit after another becomes what the model means by it: + bias, softcap * tanh(z / softcap), * scale.
 struct AdjustRow {
   void* logits;
@@ -242,6 +268,9 @@ struct KernelTable {
   void (*widen_bf16_pairs)(const uint16_t* in, int64_t n, float* out);  // writes whole groups of 32, zero-padded
   void (*narrow_bf16)(const float* in, int64_t n, uint16_t* out);       // nearest even; `out` may begin where `in` does
   void (*transpose_words)(const uint32_t* in, ptrdiff_t in_stride, int64_t rows, int64_t columns, uint32_t* out, ptrdiff_t out_stride);
+  // Elements [first, first + n) of a row; first: a multiple of 32.
+  void (*dequantize)(const QuantizedRows& rows, int64_t row, int64_t first, int64_t n, float* out);
+  void (*project_quantized)(const ProjectQuantized&);
   double (*read_all)(const void* data, int64_t bytes, int streams);     // a load-only pass; bytes read
   double (*multiply_f32)(int64_t rounds);                               // flops issued by a loop of independent FMAs
   double (*multiply_bf16)(int64_t rounds);                              // null without `vdpbf16ps`

@@ -84,7 +84,7 @@ class RowLosses {
     if (!loss.defined()) loss.entropy = loss.cross_entropy;
   }
 
-  // c_v y_v of a row with soft targets, and its sums by block.
+  // c_v y_v of a row with soft targets, in units of the spec, and its sums by block.
   void read_probabilities(int64_t i, Scratch& mine) {
     const Rows& probabilities = *counted_.probabilities;
     const int64_t row = counted_.probability_rows[static_cast<size_t>(i)], width = logits_.width;
@@ -96,13 +96,13 @@ class RowLosses {
     best_[static_cast<size_t>(i)] = best;
     mine.totals.clear();
     mine.desired.total = 0;
-    const double smoothing = spec_.smoothing;
+    const double smoothing = spec_.smoothing, unit = spec_.weight_unit;
     for (int64_t first = 0; first < width; first += kBlockIds) {
       double sum = 0;
       for (int64_t id = first; id < std::min(width, first + kBlockIds); ++id) {
         const double y = (1 - smoothing) * double(weighted[id]) + (smoothing > 0 ? smoothing / double(width) : 0);
-        weighted[id] = static_cast<T>(spec_.weight_of(id) * y);
-        sum += double(weighted[id]);
+        weighted[id] = static_cast<T>(spec_.weight_of(id) / unit * y);
+        sum += double(weighted[id]) * unit;
       }
       mine.totals.push_back(sum);
       mine.desired.total += sum;
@@ -116,7 +116,7 @@ class RowLosses {
     d.elsewhere = 1;
     d.weighted = mine.weighted.get();
     d.special = special_of(i, mine, loss);
-    d.special_weighted = d.special >= 0 ? double(d.weighted[d.special]) : 0;
+    d.special_weighted = d.special >= 0 ? double(d.weighted[d.special]) * spec_.weight_unit : 0;
     return d;
   }
 

@@ -18,7 +18,7 @@ struct Desired {
   double special_weighted = 0;       // with the class weight
   double total = 0;                  // C
   double elsewhere = 0;              // y of every other class, without its class weight; factor of `weighted`
-  const T* weighted = nullptr;       // (V,) class weights, or all of c_v y_v; null: 1
+  const T* weighted = nullptr;       // (V,) class weights, or all of c_v y_v, in units of the spec; null: 1
 };
 
 template <class T>
@@ -40,8 +40,11 @@ class LossGradient {
     GradientRow<T> g{};
     g.max = static_cast<T>(loss.max);
     g.inverse_temperature = blocks_.inverse_temperature();
-    g.factor = finite((coefficients.cross_entropy * desired.total + coefficients.log_sum_exp) / (1 + loss.rest) * outer);
-    g.desired_factor = finite(coefficients.cross_entropy * desired.elsewhere * outer);
+    const double factor = (coefficients.cross_entropy * desired.total + coefficients.log_sum_exp) / (1 + loss.rest) * outer;
+    const double desired_factor = coefficients.cross_entropy * desired.elsewhere * spec.weight_unit * outer;
+    const double unit = unit_of(std::max(std::fabs(factor), std::fabs(desired_factor)));
+    g.factor = finite(factor / unit);
+    g.desired_factor = finite(desired_factor / unit);
     const T* weighted = g.desired_factor != T(0) ? desired.weighted : nullptr;
     const Special special = special_of(loss, desired, coefficients);
     T special_slope = T(1);
@@ -67,6 +70,7 @@ class LossGradient {
       }
       kernels_.gradient_row(g);
       if (filter_eps_ > 0) skipped += filter(g, first, loss, desired);
+      for (int64_t i = 0; unit != 1 && i < g.n; ++i) g.out[i] = finite(double(g.out[i]) * unit);
     }
     if (desired.special >= 0) {
       const bool small = filter_eps_ > 0 && special.distance < filter_eps_;
@@ -77,7 +81,13 @@ class LossGradient {
   }
 
  private:
-  // A coefficient beyond the range of T stays a number, so that what underflowed to 0 stays 0 under it.
+  // A power of two that takes coefficients beyond the range of T down into it, for what a small p makes of them may be in range; else 1.
+  static double unit_of(double coefficient) {
+    const bool beyond = coefficient > double(std::numeric_limits<T>::max()) && std::isfinite(coefficient);
+    return beyond ? std::ldexp(1.0, std::ilogb(coefficient) - std::numeric_limits<T>::max_exponent + 2) : 1;
+  }
+
+  // What is beyond the range of T stays a number, so that what underflowed to 0 stays 0 under it, and beside it in the products.
   static T finite(double x) {
     const double most = double(std::numeric_limits<T>::max());
     if (x != x) return static_cast<T>(x);

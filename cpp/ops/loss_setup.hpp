@@ -2,6 +2,7 @@
 // It knows options; it refuses to know rows.
 #pragma once
 
+#include "core/float_range.hpp"
 #include "ops/loss_gradient.hpp"
 
 namespace lmhead {
@@ -18,7 +19,8 @@ class LossSetup {
     spec_.argmax = argmax;
     if (options.class_weight) {
       T* weights = class_weight_.reserve(std::max<int64_t>(1, n_ids));
-      for (int64_t id = 0; id < n_ids; ++id) weights[id] = static_cast<T>(options.class_weight[id]);
+      spec_.weight_unit = unit_of(options.class_weight, n_ids);
+      for (int64_t id = 0; id < n_ids; ++id) weights[id] = static_cast<T>(options.class_weight[id] / spec_.weight_unit);
       spec_.class_weight_t = weights;
     }
     totals_ = class_totals(spec_, n_ids);
@@ -42,6 +44,14 @@ class LossSetup {
   }
 
  private:
+  // 1, unless float32 does not hold the greatest of the weights well: a mean divides by them, so the answer may still be ordinary.
+  static double unit_of(const double* weights, int64_t n) {
+    double most = 0;
+    for (int64_t id = 0; id < n; ++id)
+      if (std::isfinite(weights[id])) most = std::max(most, std::fabs(weights[id]));
+    return sizeof(T) == 4 && beyond_float(most) ? std::ldexp(1.0, std::ilogb(most)) : 1;
+  }
+
   int64_t n_ids_;
   LossSpec<T> spec_;
   Buffer<T> class_weight_;

@@ -26,6 +26,11 @@ constexpr int kTileRows = 3, kTileIds = 2, kTileIdsOneRow = 4, kTileGroups = 1;
 // The tile of a contraction: 6 rows x 2 vectors = 12 accumulators + 2 vectors + 1 coefficient = 15 of 16 registers.
 constexpr int kContractRows = 6, kContractVectors = 2;
 
+// Quantised rows: 2 x 2 x 2 = 8 accumulators + 2 scales + 2 hidden vectors + 1 weight vector = 13; beside one hidden row
+// 4 x 2 + 4 + 1 + 1 = 14. A chain takes 16 elements in the latency of an FMA, 4 cycles, so a single row would wait for it and not
+// for memory.
+constexpr int kQuantizedRows = 2, kQuantizedIds = 2, kQuantizedIdsOneRow = 4;
+
 // Lanes below n: all ones. A window into 8 ones followed by 8 zeros.
 alignas(64) constexpr int32_t kWindow32[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
 alignas(64) constexpr int64_t kWindow64[8] = {-1, -1, -1, -1, 0, 0, 0, 0};
@@ -193,6 +198,25 @@ inline VF load_f16_first(const uint16_t* p, ptrdiff_t n) {
   copy_first_u16<8>(p, n, buffer);
   return load_f16(buffer);
 }
+
+inline __m256i load_bytes(const void* p) { return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p)); }
+inline VF load_i8(const int8_t* p) { return _mm256_cvtepi32_ps(load_bytes(p)); }
+inline VF load_i8_first(const int8_t* p, ptrdiff_t n) {
+  int8_t buffer[8] = {};
+  for (ptrdiff_t i = 0; i < 8 && i < n; ++i) buffer[i] = p[i];
+  return load_i8(buffer);
+}
+inline VF i4_scale(VF scale) { return scale; }
+inline VF scaled_i4_low(const uint8_t* p, VF prepared) {
+  return mul(_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(load_bytes(p), 28), 28)), prepared);
+}
+inline VF scaled_i4_high(const uint8_t* p, VF prepared) { return mul(_mm256_cvtepi32_ps(_mm256_srai_epi32(load_bytes(p), 4)), prepared); }
+inline VF broadcast_f16(const uint16_t* p) {
+  uint16_t bits;
+  __builtin_memcpy(&bits, p, 2);
+  return _mm256_cvtph_ps(_mm_set1_epi16(static_cast<int16_t>(bits)));
+}
+
 inline VF load_bf16_odd(const uint16_t* p) {
   const __m256i pairs = _mm256_loadu_si256((const __m256i*)p);
   return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(int32_t(0xffff0000))));
@@ -227,6 +251,9 @@ inline void pair_u16(const uint16_t* first, const uint16_t* second, uint32_t* wo
   _mm256_storeu_si256((__m256i*)words, _mm256_permute2x128_si256(low, high, 0x20));
   _mm256_storeu_si256((__m256i*)(words + 8), _mm256_permute2x128_si256(low, high, 0x31));
 }
+
+constexpr bool kHasDotBf16 = false;
+struct DotBf16;
 
 inline void store_low_bytes(uint8_t* p, VF x) {
   const __m256i bytes = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0xff));

@@ -26,6 +26,10 @@ constexpr int kTileRows = 4, kTileIds = 6, kTileIdsOneRow = 6, kTileGroups = 1;
 // loads for 24 FMAs.
 constexpr int kContractRows = 6, kContractVectors = 4;
 
+// Quantised rows: 4 x 4 = 16 accumulators + 4 scales + 4 hidden vectors + 1 weight vector = 25 of 32 registers. A chain takes 16
+// elements in the latency of an FMA, 4 cycles, so a single row would wait for it and not for memory.
+constexpr int kQuantizedRows = 4, kQuantizedIds = 4, kQuantizedIdsOneRow = 4;
+
 inline VF load(const float* p) { return _mm512_loadu_ps(p); }
 inline VD load(const double* p) { return _mm512_loadu_pd(p); }
 inline __mmask16 low16(ptrdiff_t n) { return n >= 16 ? 0xffff : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1u); }
@@ -132,6 +136,22 @@ inline VF load_bf16_first(const uint16_t* p, ptrdiff_t n) {
 inline VF load_f16(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
 inline VF load_f16_first(const uint16_t* p, ptrdiff_t n) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(low16(n), p)); }
 
+inline VF load_i8(const int8_t* p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p))); }
+inline VF load_i8_first(const int8_t* p, ptrdiff_t n) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(low16(n), p)));
+}
+// All 16 products at once: a permutation looks at the low 4 bits of its indices and at nothing else.
+alignas(64) constexpr float kSigned4[16] = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
+inline __m512i load_bytes(const uint8_t* p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p)); }
+inline VF i4_scale(VF scale) { return mul(_mm512_load_ps(kSigned4), scale); }
+inline VF scaled_i4_low(const uint8_t* p, VF prepared) { return _mm512_permutexvar_ps(load_bytes(p), prepared); }
+inline VF scaled_i4_high(const uint8_t* p, VF prepared) { return _mm512_permutexvar_ps(_mm512_srli_epi32(load_bytes(p), 4), prepared); }
+inline VF broadcast_f16(const uint16_t* p) {
+  uint16_t bits;
+  __builtin_memcpy(&bits, p, 2);
+  return _mm512_cvtph_ps(_mm256_set1_epi16(static_cast<int16_t>(bits)));
+}
+
 // Not `vcvtneps2bf16`, which counts subnormals as 0.
 inline __m256i narrow_bf16_lanes(VF x) {
   const __m512i u = _mm512_castps_si512(x), high = _mm512_srli_epi32(u, 16);
@@ -173,8 +193,17 @@ inline void pair_u16(const uint16_t* first, const uint16_t* second, uint32_t* wo
 }
 
 #ifdef __AVX512BF16__
-inline __m512i load_pairs(const uint16_t* p) { return _mm512_loadu_si512(p); }
-inline VF dot_bf16(VF sum, __m512i a, __m512i b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
+constexpr bool kHasDotBf16 = true;
+struct DotBf16 {
+  using Pairs = __m512i;
+  static Pairs load(const uint16_t* p) { return _mm512_loadu_si512(p); }
+  static Pairs load_first(const uint16_t* p, ptrdiff_t n) { return load_u16x32_first(p, n); }
+  static Pairs broadcast(const uint16_t* pair) { return broadcast_pair(pair); }
+  static VF multiply_add(Pairs a, Pairs b, VF sum) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
+};
+#else
+constexpr bool kHasDotBf16 = false;
+struct DotBf16;
 #endif
 
 inline void store_low_bytes(uint8_t* p, VF x) { _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8(_mm512_castps_si512(x))); }

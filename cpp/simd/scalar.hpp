@@ -19,6 +19,8 @@ using MD = bool;       // mask over VD; the same type, so overloads on masks tak
 constexpr int kTileRows = 1, kTileIds = 1, kTileIdsOneRow = 1, kTileGroups = 1;
 // The tile of a contraction; `fmaf` is a call here, which no register outlives.
 constexpr int kContractRows = 1, kContractVectors = 1;
+// A quantised tile: hidden rows and weight rows, and weight rows beside a single hidden row.
+constexpr int kQuantizedRows = 1, kQuantizedIds = 1, kQuantizedIdsOneRow = 1;
 constexpr bool kHasTileReduce = false;
 
 inline uint32_t bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }
@@ -119,6 +121,16 @@ inline VF load_bf16_even(const uint16_t* p) { return load_bf16(p); }
 inline VF load_bf16_odd_first(const uint16_t* p, ptrdiff_t n) { return n > 1 ? load_bf16(p + 1) : 0.0f; }
 inline VF load_bf16_even_first(const uint16_t* p, ptrdiff_t n) { return n > 0 ? load_bf16(p) : 0.0f; }
 
+// Integers of 8 bits.
+inline VF load_i8(const int8_t* p) { return static_cast<float>(*p); }
+inline VF load_i8_first(const int8_t* p, ptrdiff_t n) { return n > 0 ? load_i8(p) : 0.0f; }
+// Integers of 4 bits in two's complement times a scale, rounded once: the low or the high ones of neighbouring bytes. `prepared` is
+// what i4_scale makes of the scale in every lane.
+inline VF i4_scale(VF scale) { return scale; }
+inline VF scaled_i4_low(const uint8_t* p, VF prepared) { return static_cast<float>(((*p & 15) ^ 8) - 8) * prepared; }
+inline VF scaled_i4_high(const uint8_t* p, VF prepared) { return static_cast<float>((*p >> 4 ^ 8) - 8) * prepared; }
+inline VF broadcast_f16(const uint16_t* p) { return load_f16(p); }
+
 // Rounded to the nearest bfloat16, ties to even; NaN becomes quiet.
 inline void store_bf16(uint16_t* p, VF x) {
   const uint32_t u = bits_of(x);
@@ -134,6 +146,11 @@ constexpr int kPairColumns = 1;
 inline void pair_u16(const uint16_t* first, const uint16_t* second, uint32_t* words) {
   *words = uint32_t{load_u16(first)} | uint32_t{load_u16(second)} << 16;
 }
+
+// Whether there is one instruction for both elements of a pair, the odd one first; then `DotBf16` is its vocabulary: `Pairs`, a
+// register of bfloat16 pairs, and how to load, broadcast and multiply them. Templates that take it are instantiated only there.
+constexpr bool kHasDotBf16 = false;
+struct DotBf16;
 
 // The low 8 bits of every lane.
 inline void store_low_bytes(uint8_t* p, VF x) { *p = static_cast<uint8_t>(bits_of(x)); }

@@ -15,19 +15,28 @@ from typing import TYPE_CHECKING, Any
 from ._check_gradients import check_gradients
 from ._core import __version__
 from ._cross_entropy import cross_entropy, cross_entropy_with_grad
+from ._head_norm import LayerNorm, RMSNorm
 from ._linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_with_grad
+from ._lm_head import LMHead
 from ._logits import logits
 from ._loss_stats import LossStats
 from ._norm import layer_norm, rms_norm
+from ._quantize import quantize
+from ._quantized_weight import QuantizedWeight
 from ._runtime import get_num_threads, isa, set_num_threads, show_config
 from ._softmax import log_softmax, logsumexp, softmax
-from ._top_k import TopK, logits_topk, topk
+from ._top_k import ScreenedTopK, TopK, logits_topk, topk
 
 if TYPE_CHECKING:
     from . import reference as reference
 
 __all__ = [
+    "LMHead",
+    "LayerNorm",
     "LossStats",
+    "QuantizedWeight",
+    "RMSNorm",
+    "ScreenedTopK",
     "TopK",
     "__version__",
     "check_gradients",
@@ -42,6 +51,7 @@ __all__ = [
     "logits",
     "logits_topk",
     "logsumexp",
+    "quantize",
     "reference",
     "rms_norm",
     "set_num_threads",

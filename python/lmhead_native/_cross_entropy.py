@@ -115,6 +115,11 @@ def cross_entropy(
     (else the loss is +inf, never NaN). Rows that are skipped cost no time, and what stands in them reaches nothing.
     With nothing to count, "sum" is 0, "none" zeros, "mean" `empty`, or 0 with `num_items`.
 
+    Range, where the result is float32: the bias, and what bias, cap and scale make of the logits, are float32 as in
+    `logits`: infinite beyond 3.4e38, of fewer digits below 1.2e-38, also where the temperature would bring them back.
+    Temperature, weights and divisors may be of any size that float64 has, if what they give is in range: the loss and,
+    with `label_smoothing`, what each class costs.
+
     Source: the options as in ``torch.nn.functional.cross_entropy``; label smoothing, Szegedy et al., 2016
     (arXiv:1512.00567), section 7; z-loss, de Brebisson and Vincent, 2016 (arXiv:1604.08859), as used by PaLM
     (arXiv:2204.02311), section 5.
@@ -214,6 +219,9 @@ def cross_entropy_with_grad(
     weights of a mean sum to 0, so do all rows, whatever stands in them (with a z-loss, whose divisor is another, if
     both are 0). Otherwise a row whose loss is NaN has a gradient of NaN, also where `grad_output` is 0; one whose loss
     is +inf a finite one.
+
+    Range, where the gradient is float32: what multiplies ``p - y`` may be of any size that float64 has (a scale after a
+    cap: that float32 has). An entry beyond 3.4e38 counts as that, with its sign; the target's is infinite.
 
     Source: that the gradient is ``p - y``, Bridle, "Probabilistic interpretation of feedforward classification network
     outputs", 1990.

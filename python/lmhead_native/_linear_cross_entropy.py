@@ -7,12 +7,12 @@ from typing import Any
 
 from . import _core
 from ._loss_stats import LossStats
-from ._typing import Array, Result
+from ._typing import Array, Result, Weight
 
 
 def linear_cross_entropy(
     hidden: Array,
-    weight: Array,
+    weight: Weight,
     targets: Array,
     *,
     bias: Array | None = None,
@@ -41,7 +41,7 @@ def linear_cross_entropy(
         Hidden states after the final norm: float32, float16, bfloat16 or float64; any strides.
     weight : array_like, shape (V, D)
         One row per token id; any strides. float64 goes with float64 only. A head stored as (D, V) is passed as its
-        transpose, ``W_U.T``, which copies nothing.
+        transpose, ``W_U.T``, which copies nothing. Or a `QuantizedWeight`.
     targets : array_like, shape (...)
         Ids of any integer dtype.
     bias, class_weight, token_weight, reduction, ignore_index, label_smoothing
@@ -111,7 +111,7 @@ def linear_cross_entropy(
 
 def linear_cross_entropy_with_grad(
     hidden: Array,
-    weight: Array,
+    weight: Weight,
     targets: Array,
     *,
     bias: Array | None = None,
@@ -157,7 +157,8 @@ def linear_cross_entropy_with_grad(
         Multiplies the gradients: of shape () for "mean" and "sum", one number a position for "none", which weighs the
         position inside dweight and dbias. Any real dtype; nothing is broadcast.
     wrt : collection of str, default ("hidden", "weight", "bias")
-        Which gradients to make; one that is not made costs nothing.
+        Which gradients to make; one that is not made costs nothing. A `QuantizedWeight` has no gradient: beside one,
+        ``("hidden",)`` or ``("hidden", "bias")`` has to be asked for.
     dhidden_out, dweight_out, dbias_out : ndarray, optional
         Of shapes (..., D), (V, D) and (V,), filled and returned: writeable, any strides (``dweight_out=dW_U.T``),
         apart from every argument and from each other. float64 for float64 operands; else float32, or float16 or
@@ -212,6 +213,9 @@ def linear_cross_entropy_with_grad(
     reach neither dweight nor dbias. If the weights of a mean sum to 0, this is so for all positions, whatever stands in
     the operands (with a z-loss, whose divisor is another, if both are 0). Otherwise NaN in a position that counts shows
     in its row of dhidden and all over dweight and dbias, also where `grad_output` is 0.
+
+    Range, where the result is float32: dz as in `cross_entropy_with_grad`; an infinite entry makes NaN of the zeros
+    that it meets in the products.
 
     With `filter_eps` above 0 the products are sums over lists of the entries that are left, in float32 (float64) for
     all dtypes: if hidden and weight are both bfloat16, dz is then not rounded. Entries that are left out reach nothing,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from . import _core
-from ._typing import Array, Result
+from ._typing import Array, Result, Weight
 
 
 def logits(
     hidden: Array,
-    weight: Array,
+    weight: Weight,
     *,
     bias: Array | None = None,
     softcap: float | None = None,
@@ -25,7 +25,7 @@ def logits(
         DLPack) or float64.
     weight : array_like, shape (V, D)
         One row per token of the vocabulary, any of the same dtypes; float64 only together with float64. Any strides are
-        read in place: a matrix stored as (D, V) is passed as its transpose, a view.
+        read in place: a matrix stored as (D, V) is passed as its transpose, a view. Or a `QuantizedWeight`.
     bias : array_like, shape (V,), optional
         Added to the products. Any real dtype.
     softcap : float, optional
@@ -47,7 +47,8 @@ def logits(
     ValueError
         Shapes that do not fit, softcap or scale out of range, an `out` of the wrong shape or that overlaps an input.
     TypeError
-        Integer, boolean, complex or object operands; float64 beside a narrower dtype; an `out` of the wrong dtype.
+        Integer, boolean, complex or object operands; float64 beside a narrower dtype or a `QuantizedWeight`; an `out`
+        of the wrong dtype.
 
     See Also
     --------
@@ -59,7 +60,8 @@ def logits(
     Accumulation: operands are widened exactly; products and sums are float32 FMAs in 16 lanes (lane j takes the
     elements j modulo 16) and one reduction tree, nothing is flushed to zero. bfloat16 with bfloat16 adds in pairs, the
     odd element first (``vdpbf16ps`` where the CPU has it). The error is at most
-    ``gamma(D / 16 + 4) * sum |h| |w|`` with ``gamma(n) = n u / (1 - n u)``, u = 2**-24.
+    ``gamma(D / 16 + 4) * sum |h| |w|`` with ``gamma(n) = n u / (1 - n u)``, u = 2**-24. A `QuantizedWeight` gives the
+    bits of the float32 matrix that its ``dequantize()`` returns.
 
     Memory: the result, and scratch that grows with D but not with V: the prepared rows of a block (256 rows, or 4 MiB
     of them), and for each thread up to 8 MiB of converted weight rows (more only where 12 rows of D need it) and of

@@ -15,8 +15,14 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ._core import StoredWeight
+
 # Names, not dtype objects: bfloat16 is recognised without importing the package that defines it.
 FLOATS = ("float32", "float16", "bfloat16", "float64")
+# What takes its dtype from the array beside it, like a number.
+SEQUENCES = (list, tuple, range)
+# What counts as a flag, and so as no number.
+BOOLS = (bool, np.bool_)
 
 # Steps that the exact overlap test may take. Views that differ by one slice need a handful; a pair that needs more is
 # counted as overlapping, which errs on the side of not writing over an input. (NumPy's stubs know only -1 and 0.)
@@ -109,7 +115,7 @@ def read(argument: str, value: Any) -> Given:
         array = np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{argument}: expected a rectangular array, got a ragged sequence ({error})") from error
-    return Given(array, array.dtype.name, isinstance(value, (list, tuple, range, int, float)))
+    return Given(array, array.dtype.name, isinstance(value, (*SEQUENCES, int, float)))
 
 
 def is_real(given: Given) -> bool:
@@ -118,7 +124,7 @@ def is_real(given: Given) -> bool:
 
 def widen(given: Given) -> NDArray[np.float64]:
     array = given.array
-    if given.dtype == "bfloat16" and array.dtype == np.uint16:  # from DLPack
+    if given.dtype == "bfloat16" and array.dtype.kind == "u":  # its bits
         array = (array.astype(np.uint32) << 16).view(np.float32)
     with np.errstate(all="ignore"):
         return array.astype(np.float64)
@@ -151,20 +157,43 @@ def operand(given: Given, beside: Given | None = None) -> Operand:
     return Operand(round_to(widen(given), dtype), dtype, given.array)
 
 
-def rows(argument: str, value: Any, axis: str) -> Operand:
-    """Read an argument of shape (..., axis): logits, or what a norm takes."""
+def _large(argument: str, value: Any) -> Given:
     given = read(argument, value)
     check_dtype(argument, given)
+    return given
+
+
+def rows(argument: str, value: Any, axis: str) -> Operand:
+    """Read an argument of shape (..., axis): logits, or what a norm takes."""
+    given = _large(argument, value)
     if given.array.ndim == 0:
         raise ValueError(f"{argument}: expected shape (..., {axis}) of at least one dimension, got shape ()")
     return operand(given)
 
 
+def is_quantized(weight: Any) -> bool:
+    stored = getattr(weight, "__lmhead_weight__", None)
+    return isinstance(stored, StoredWeight) and stored.is_quantized
+
+
+def read_weight(weight: Any) -> Given:
+    """Read a weight of any storage: quantised ones by what they mean, bfloat16 as its uint16 bits."""
+    stored = getattr(weight, "__lmhead_weight__", None)
+    if not isinstance(stored, StoredWeight):
+        return _large("weight", weight)
+    return (
+        Given(stored.dequantize(), "float32", False) if stored.is_quantized else Given(stored.stored, "bfloat16", False)
+    )
+
+
 def hidden_and_weight(hidden: Any, weight: Any) -> tuple[Operand, Operand]:
     """Read hidden (..., D) and weight (V, D): dtypes that go together, and one D."""
-    given_h, given_w = read("hidden", hidden), read("weight", weight)
-    check_dtype("hidden", given_h)
-    check_dtype("weight", given_w)
+    # What a sequence takes its dtype from is looked at first.
+    weight_first = isinstance(hidden, SEQUENCES) and not isinstance(weight, SEQUENCES)
+    if weight_first:
+        given_w, given_h = read_weight(weight), _large("hidden", hidden)
+    else:
+        given_h, given_w = _large("hidden", hidden), read_weight(weight)
     shape_h, shape_w = given_h.array.shape, given_w.array.shape
     if not shape_h:
         raise ValueError(f"hidden: expected shape (..., D) beside weight of shape {shape_w}, got shape ()")
@@ -258,7 +287,7 @@ def eps_of(value: Any) -> float:
 
 def integer(argument: str, value: Any, condition: str, holds: Callable[[int], bool]) -> int:
     try:
-        if isinstance(value, (bool, np.bool_)):
+        if isinstance(value, BOOLS):
             raise TypeError
         number = operator.index(value)
     except TypeError:

@@ -17,6 +17,7 @@ from . import _reference_checks as checks
 from . import _reference_loss as loss_of
 from . import _reference_loss_checks as loss_checks
 from ._reference_targets import counted
+from ._typing import Weight
 
 __all__ = ["linear_cross_entropy", "linear_cross_entropy_with_grad"]
 
@@ -25,7 +26,7 @@ Array = NDArray[np.float64]
 
 def linear_cross_entropy(
     hidden: ArrayLike,
-    weight: ArrayLike,
+    weight: Weight,
     targets: ArrayLike,
     *,
     bias: ArrayLike | None = None,
@@ -53,7 +54,8 @@ def linear_cross_entropy(
     hidden : array_like, shape (..., D)
         Hidden states after the final norm: float32, float16, bfloat16 or float64.
     weight : array_like, shape (V, D)
-        One row per token id. float64 goes with float64 only. A head stored as (D, V) is passed as its ``.T``.
+        One row per token id. float64 goes with float64 only. A head stored as (D, V) is passed as its ``.T``. A
+        `QuantizedWeight` stands for what its ``dequantize()`` returns.
     targets : array_like, shape (...)
         Ids of any integer dtype.
     bias, class_weight, token_weight, reduction, ignore_index, label_smoothing
@@ -81,7 +83,6 @@ def linear_cross_entropy(
     NaN and infinities: as `cross_entropy`; a hidden state that is skipped reaches nothing. D = 0 gives the bias as
     logits.
     """
-    loss_checks.filter_eps_of(filter_eps)
     return linear_cross_entropy_with_grad(
         hidden,
         weight,
@@ -100,6 +101,7 @@ def linear_cross_entropy(
         empty=empty,
         num_items=num_items,
         chunk_rows=chunk_rows,
+        filter_eps=filter_eps,
         stats=stats,
         wrt=(),
         threads=threads,
@@ -108,7 +110,7 @@ def linear_cross_entropy(
 
 def linear_cross_entropy_with_grad(
     hidden: ArrayLike,
-    weight: ArrayLike,
+    weight: Weight,
     targets: ArrayLike,
     *,
     bias: ArrayLike | None = None,
@@ -149,7 +151,7 @@ def linear_cross_entropy_with_grad(
     grad_output : array_like, of the loss's shape, optional
         Multiplies the gradients: of shape () for "mean" and "sum", one number a position for "none". Any real dtype.
     wrt : collection of str, default ("hidden", "weight", "bias")
-        Which gradients to make.
+        Which gradients to make; of a `QuantizedWeight` there is none.
     dhidden_out, dweight_out, dbias_out : ndarray, optional
         Of shapes (..., D), (V, D) and (V,), filled and returned: writeable, any strides, apart from every input and
         from each other. float64 for float64 operands; else float32, or float16 or bfloat16, to which the gradient is
@@ -232,6 +234,11 @@ def linear_cross_entropy_with_grad(
     )
     outer = loss_checks.grad_output_of(grad_output, options, count)
     names = loss_checks.names_of(wrt)
+    if "weight" in names and checks.is_quantized(weight):
+        raise ValueError(
+            "wrt: expected names without 'weight' for a quantised weight, which has no gradient, "
+            f"got {tuple(wrt)}; pass wrt={('hidden',) if options.bias is None else ('hidden', 'bias')}"
+        )
     unasked = {name: "" if name in names else f"wrt is {tuple(wrt)}" for name in ("hidden", "weight", "bias")}
     no_bias = unasked["bias"] or ("" if options.bias is not None else "there is no bias")
     slots = [

@@ -86,7 +86,7 @@ def options(
 
 def flag(argument: str, value: Any) -> bool:
     """Return a bool; nothing else is taken for one."""
-    if not isinstance(value, (bool, np.bool_)):
+    if not isinstance(value, checks.BOOLS):
         raise TypeError(f"{argument}: expected True or False, got {checks.text_of(value)}")
     return bool(value)
 

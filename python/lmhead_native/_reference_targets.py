@@ -81,7 +81,7 @@ def counted(
 
 
 def _offset(shift: Any, shape: tuple[int, ...], origin: str) -> int:
-    number = int(shift) if isinstance(shift, (bool, np.bool_)) else shift
+    number = int(shift) if isinstance(shift, checks.BOOLS) else shift
     offset = checks.integer("shift", number, "of at least 0", lambda s: s >= 0)
     if offset and not shape:
         raise ValueError(f"shift: expected 0 without an axis of positions in {origin}, got {checks.text_of(offset)}")

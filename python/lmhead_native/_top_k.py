@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from . import _core
-from ._typing import Array, Ids, Result
+from ._typing import Array, Ids, Result, Weight
 
 
 class TopK(NamedTuple):
@@ -23,9 +23,30 @@ class TopK(NamedTuple):
     indices: Ids
 
 
+class ScreenedTopK(TopK):
+    """A `TopK` that was found by way of a screen; unpacks into ``values, indices`` just so.
+
+    Attributes
+    ----------
+    rescored : ndarray of int64, shape (...)
+        For each hidden state how many rows of the weight were read after the screen: V where all of them were, because
+        the screen does not pay for so many states, left too many rows over, or cannot be used for that state.
+    """
+
+    rescored: Ids
+
+    def __new__(cls, values: Result, indices: Ids, rescored: Ids) -> ScreenedTopK:
+        self = super().__new__(cls, values, indices)
+        self.rescored = rescored
+        return self
+
+    def __getnewargs__(self) -> tuple[Result, Ids, Ids]:
+        return self.values, self.indices, self.rescored
+
+
 def logits_topk(
     hidden: Array,
-    weight: Array,
+    weight: Weight,
     k: int,
     *,
     bias: Array | None = None,

@@ -16,6 +16,14 @@ class SupportsDLPack(Protocol):
     def __dlpack_device__(self) -> tuple[Any, int]: ...
 
 
+class StoredWeight(Protocol):
+    """A weight in storage of its own, such as `QuantizedWeight`."""
+
+    @property
+    def __lmhead_weight__(self) -> Any: ...
+
+
 Array: TypeAlias = ArrayLike | SupportsDLPack
+Weight: TypeAlias = Array | StoredWeight
 Result: TypeAlias = NDArray[Any]
 Ids: TypeAlias = NDArray[np.int64]

@@ -28,6 +28,7 @@ from ._reference_linear_cross_entropy import linear_cross_entropy, linear_cross_
 from ._reference_log_sum_exp import log_sum_exp
 from ._reference_norm import layer_norm, rms_norm
 from ._top_k import TopK
+from ._typing import Weight
 
 __all__ = [
     "cross_entropy",
@@ -47,7 +48,7 @@ __all__ = [
 
 def logits(
     hidden: ArrayLike,
-    weight: ArrayLike,
+    weight: Weight,
     *,
     bias: ArrayLike | None = None,
     softcap: float | None = None,
@@ -62,7 +63,8 @@ def logits(
     hidden : array_like, shape (..., D)
         Hidden states after the final norm: float32, float16, bfloat16 or float64.
     weight : array_like, shape (V, D)
-        One row per token id. float64 goes with float64 only. A head stored as (D, V) is passed as its ``.T``.
+        One row per token id. float64 goes with float64 only. A head stored as (D, V) is passed as its ``.T``. A
+        `QuantizedWeight` stands for what its ``dequantize()`` returns.
     bias : array_like, shape (V,), optional
         Added first. Any real dtype.
     softcap : float, optional
@@ -109,7 +111,7 @@ def logits(
 
 def logits_topk(
     hidden: ArrayLike,
-    weight: ArrayLike,
+    weight: Weight,
     k: int,
     *,
     bias: ArrayLike | None = None,

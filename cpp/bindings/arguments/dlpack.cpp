@@ -86,24 +86,6 @@ Tensor tensor_from_dlpack(const char* name, py::handle object) {
   return view;
 }
 
-py::capsule to_dlpack(const Bfloat16Rows& rows) {
-  struct Export {
-    ManagedTensor tensor;
-    Bfloat16Rows rows;
-  };
-  auto* exported = new Export{{}, rows};
-  exported->tensor.tensor = {exported->rows.memory->get(), {kCpu, 0}, static_cast<int32_t>(rows.shape.size()), {4, 16, 1},
-                             exported->rows.shape.data(), nullptr, 0};
-  exported->tensor.context = exported;
-  exported->tensor.deleter = [](ManagedTensor* managed) { delete static_cast<Export*>(managed->context); };
-  return py::capsule(&exported->tensor, "dltensor", [](PyObject* capsule) {
-    // A consumer renames what it takes, and frees it itself.
-    if (!PyCapsule_IsValid(capsule, "dltensor")) return;
-    auto* unused = static_cast<ManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"));
-    unused->deleter(unused);
-  });
-}
-
 py::array array_of(const char* name, const Tensor& tensor) {
   if (tensor.dtype.empty()) type_error(name, "an array of real numbers", "a tensor of another dtype", "cast it, for example to float32");
   if (tensor.dtype != "bfloat16") return py::array(py::dtype(tensor.dtype), tensor.shape, tensor.strides, tensor.data, tensor.owner);

@@ -20,13 +20,6 @@ struct Tensor {
 bool speaks_dlpack(py::handle object);
 Tensor tensor_from_dlpack(const char* name, py::handle object);
 
-// Memory of ours for whoever speaks DLPack: rows of bfloat16 side by side, for which NumPy alone has no dtype.
-struct Bfloat16Rows {
-  std::shared_ptr<Buffer<char>> memory;  // shared with every consumer
-  std::vector<int64_t> shape;
-};
-py::capsule to_dlpack(const Bfloat16Rows& rows);
-
 // The same elements for NumPy: in place, but bfloat16 as a float32 copy.
 py::array array_of(const char* name, const Tensor& tensor);
 // Floating elements only.

@@ -26,6 +26,12 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return text + (shape.size() == 1 ? ",)" : ")");
 }
 
+std::string position_text(int64_t flat, const std::vector<int64_t>& shape) {
+  std::vector<int64_t> index(shape.size());
+  for (size_t axis = shape.size(); axis-- > 0; flat /= shape[axis]) index[axis] = flat % shape[axis];
+  return shape_text(index);
+}
+
 std::string type_text(py::handle object) {
   const py::handle type = py::type::handle_of(object);
   const std::string module = py::str(type.attr("__module__")), name = py::str(type.attr("__qualname__"));

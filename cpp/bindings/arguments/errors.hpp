@@ -23,6 +23,7 @@ std::string message(const std::string& argument, const std::string& expected, co
 std::vector<int64_t> shape_of(const py::array& array);
 
 std::string shape_text(const std::vector<int64_t>& shape);  // "(5, 12)"
+std::string position_text(int64_t flat, const std::vector<int64_t>& shape);  // "(0, 3)", of an element in C order
 std::string type_text(py::handle object);                   // "str", "numpy.ndarray"
 std::string number_text(double x);                          // as Python prints it
 std::string value_text(py::handle object);                  // its repr; its type where that takes more than a line

@@ -65,8 +65,9 @@ double num_items_option(py::handle object, Reduction reduction) {
 }  // namespace
 
 bool flag_option(const char* name, py::handle object) {
-  if (!is_bool(object)) type_error(name, "True or False", value_text(object));
-  return PyObject_IsTrue(object.ptr()) == 1;
+  const std::optional<bool> flag = bool_of(object);
+  if (!flag) type_error(name, "True or False", value_text(object));
+  return *flag;
 }
 
 LossArguments loss_arguments(const py::kwargs& given, int64_t vocabulary, const std::string& origin, bool doubles) {

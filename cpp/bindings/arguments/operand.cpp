@@ -4,14 +4,17 @@
 
 #include "bindings/arguments/array.hpp"
 #include "bindings/arguments/dlpack.hpp"
+#include "bindings/arguments/stored_weight.hpp"
 
 namespace lmhead {
 namespace {
 
 constexpr int kFloat32 = 11, kFloat64 = 12, kFloat16 = 23;  // NumPy's type numbers
 
-std::string cast_advice(const py::dtype& dtype) {
+std::string cast_advice(const std::string& name, const py::dtype& dtype) {
   const char kind = dtype.kind();
+  if (name == "weight" && (kind == 'i' || kind == 'u'))
+    return "cast it with .astype(numpy.float32), or quantize the floating weight: integers mean something in a QuantizedWeight only";
   if (kind == 'i' || kind == 'u' || kind == 'b') return "cast it with .astype(numpy.float32)";
   if (kind == 'f') return "cast it with .astype(numpy.float64)";
   return "pass real numbers";
@@ -23,7 +26,7 @@ DType dtype_of(const char* name, const py::dtype& dtype) {
     case kFloat64: return DType::float64;
     case kFloat16: return DType::float16;
     default:
-      if (!is_bfloat16(dtype)) type_error(name, kFloatingArray, "dtype " + std::string(py::str(dtype)), cast_advice(dtype));
+      if (!is_bfloat16(dtype)) type_error(name, kFloatingArray, "dtype " + std::string(py::str(dtype)), cast_advice(name, dtype));
       return DType::bfloat16;
   }
 }
@@ -110,6 +113,7 @@ int64_t Operand::size() const {
 }
 
 Memory Operand::memory() const {
+  if (quantized.bits != 0) return memory_of(name.c_str(), owner.cast<const StoredWeight&>().values);
   const auto [first, last] = extent(data, item_size(dtype), shape, strides);
   return {name, owner, first, last};
 }
@@ -119,6 +123,7 @@ Rows Operand::rows() const {
   rows.data = data;
   rows.dtype = dtype;
   rows.swapped = swapped;
+  rows.quantized = quantized;
   rows.width = shape.back();
   rows.element_stride = strides.back();
   rows.n_rows = 1;
@@ -146,6 +151,7 @@ Rows Operand::rows() const {
 Operand operand(const char* name, py::handle object, const Operand* beside) {
   if (py::isinstance<py::array>(object)) return from_array(name, py::reinterpret_borrow<py::array>(object));
   if (object.is_none()) type_error(name, kFloatingArray, "None");
+  if (stored_operand(name, object)) type_error(name, kFloatingArray, "a " + type_text(object), "take rows of it with .gather(ids), or all with .dequantize()");
   if (speaks_dlpack(object)) return operand_of(name, tensor_from_dlpack(name, object));
   if (beside && beside->dtype == DType::bfloat16 && !py::isinstance<py::array>(beside->owner) && is_sequence_of_numbers(object)) {
     return view_of(name, bfloat16_array(array_from(name, object, nullptr)), DType::bfloat16);
@@ -153,14 +159,25 @@ Operand operand(const char* name, py::handle object, const Operand* beside) {
   return from_array(name, array_from(name, object, beside));
 }
 
+Operand weight_operand(py::handle object, const Operand* beside) {
+  const std::optional<Operand> stored = stored_operand("weight", object);
+  return stored ? *stored : operand("weight", object, beside);
+}
+
+Operand matrix_argument(py::handle object) {
+  Operand weight = weight_operand(object);
+  if (weight.shape.size() != 2) value_error("weight", "shape (V, D)", "shape " + shape_text(weight.shape));
+  return weight;
+}
+
 Head head_operands(py::handle hidden, py::handle weight) {
   Head head;
   if (is_list_like(hidden) && !is_list_like(weight)) {
-    head.weight = operand("weight", weight);
+    head.weight = weight_operand(weight);
     head.hidden = operand("hidden", hidden, &head.weight);
   } else {
     head.hidden = operand("hidden", hidden);
-    head.weight = operand("weight", weight, is_list_like(hidden) ? nullptr : &head.hidden);
+    head.weight = weight_operand(weight, is_list_like(hidden) ? nullptr : &head.hidden);
   }
   const Operand &h = head.hidden, &w = head.weight;
   if (h.shape.empty())
@@ -170,6 +187,8 @@ Head head_operands(py::handle hidden, py::handle weight) {
                 "shape " + shape_text(w.shape),
                 w.shape.size() == 2 && w.shape[0] == h.shape.back() ? "a matrix stored as (D, V) is passed as its transpose, weight.T" : "");
   const bool wide_hidden = h.dtype == DType::float64, wide_weight = w.dtype == DType::float64;
+  if (wide_hidden && w.quantized.bits != 0)
+    type_error("weight", "float64 beside the float64 hidden", "a quantised weight, whose values are float32", "cast hidden with .astype(numpy.float32)");
   if (wide_hidden != wide_weight) {
     const Operand& narrow = wide_hidden ? w : h;
     type_error(narrow.name, "float64 beside the float64 " + std::string(wide_hidden ? "hidden" : "weight"), dtype_text(narrow.dtype),

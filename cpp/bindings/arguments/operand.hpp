@@ -19,6 +19,7 @@ struct Operand {
   bool swapped = false;
   std::vector<int64_t> shape;
   std::vector<ptrdiff_t> strides;  // bytes
+  QuantizedRows quantized{};       // where elements are not at `data`
 
   int64_t size() const;
   Memory memory() const;
@@ -30,6 +31,11 @@ std::string dtype_text(DType dtype);
 
 // One floating array. A sequence takes `beside`'s dtype, float64 where that is null.
 Operand operand(const char* name, py::handle object, const Operand* beside = nullptr);
+
+// A weight, also one in other storage than an array.
+Operand weight_operand(py::handle object, const Operand* beside = nullptr);
+// A weight (V, D) alone.
+Operand matrix_argument(py::handle weight);
 
 // hidden (..., D) and weight (V, D): shapes agree, dtypes are a pair of the dtype table.
 struct Head {

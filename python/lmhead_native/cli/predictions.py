@@ -32,23 +32,23 @@ class Predictions:
     logprob_next: NDArray[Any]
 
     @classmethod
-    def of(cls, hidden_td: NDArray[Any], weight_vd: NDArray[Any], next_ids: NDArray[np.int64], k: int) -> Predictions:
+    def of(cls, hidden_td: NDArray[Any], head: native.LMHead, next_ids: NDArray[np.int64], k: int) -> Predictions:
         """Compute them.
 
         Parameters
         ----------
         hidden_td : (T, D) array
-            Hidden states after the final norm.
-        weight_vd : (V, D) array
-            The head, any strides.
+            Hidden states as the head takes them.
+        head : LMHead
+            The head.
         next_ids : (S,) int64 array
             The true next tokens of the first S positions, S <= T.
         k : int
             How many of the most likely tokens to keep.
         """
-        logits_tv = native.logits(hidden_td, weight_vd)
+        logits_tv = head.logits(hidden_td)
         logsumexp_t = native.logsumexp(logits_tv)
-        top = native.topk(logits_tv, k)
+        top = head.topk(hidden_td, k)
         known = np.arange(len(next_ids))
         return cls(
             top_ids=top.indices,
@@ -81,8 +81,15 @@ def show_summary(shown: Predictions, what: str) -> None:
 
 
 def show_times(
-    hidden_td: NDArray[Any], weight_vd: NDArray[Any], k: int, *, repeat: int, threads: int | None, terminal: Terminal
+    hidden_td: NDArray[Any],
+    weight_vd: NDArray[Any],
+    head: native.LMHead,
+    k: int,
+    *,
+    repeat: int,
+    threads: int | None,
+    terminal: Terminal,
 ) -> None:
-    """Print how long ``logits_topk`` takes beside the peers."""
+    """Print how long ``logits_topk`` and the prepared head take beside the peers."""
     print()
-    print(comparison.topk_comparison(hidden_td, weight_vd, k, repeat=repeat, threads=threads, terminal=terminal))
+    print(comparison.topk_comparison(hidden_td, weight_vd, head, k, repeat=repeat, threads=threads, terminal=terminal))

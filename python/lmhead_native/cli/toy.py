@@ -40,9 +40,10 @@ def run_toy(top: int | None, *, repeat: int, threads: int | None, terminal: Term
     token, following = (toy["tokens"].index(text) for text in (" the", " roof"))
     W_U = np.array(toy["W_U"], dtype=np.float64)
     hidden_td = native.layer_norm(np.array([toy["y5"]]))
+    head = native.LMHead(W_U.T)
     k = min(top or len(texts), len(texts))
-    shown = Predictions.of(hidden_td, W_U.T, np.array([following]), k)
-    sum_exp = math.exp(float(native.logsumexp(native.logits(hidden_td[0], W_U.T))))
+    shown = Predictions.of(hidden_td, head, np.array([following]), k)
+    sum_exp = math.exp(float(native.logsumexp(head.logits(hidden_td[0]))))
     print(f'toy head of {len(texts)} tokens x {len(W_U)}: "the cat climbed the" and then?')
     print("state after the final layer norm: " + "  ".join(f"{value:.3f}" for value in hidden_td[0]))
     print(f"sum of exp(logits): {sum_exp:.3f}")
@@ -51,4 +52,4 @@ def run_toy(top: int | None, *, repeat: int, threads: int | None, terminal: Term
     print()
     show_summary(shown, "the next token")
     if repeat:
-        show_times(hidden_td, W_U.T, k, repeat=repeat, threads=threads, terminal=terminal)
+        show_times(hidden_td, W_U.T, head, k, repeat=repeat, threads=threads, terminal=terminal)
