@@ -186,6 +186,21 @@ def test_rows_that_are_not_finite_have_no_ends() -> None:
     np.testing.assert_array_equal(bounds(np.full((1, 33), 1e-45, "f4"), weight)[2], np.full((1, 40), math.nan))
 
 
+def test_every_table_finds_the_same(every_isa: str) -> None:
+    """Integers are exact and the rest is rounded alike, so that as many logits are computed whatever the table."""
+    rng = np.random.default_rng(14)
+    for dtype in oracle.NARROW:
+        for width in (1, 33, 577, 2049):
+            hidden, weight = rng.standard_normal((9, width)), rng.standard_normal((70, width))
+            weight[3], weight[5, 0], weight[7] = 0, math.nan, 1e-42
+            pair = hidden.astype(dtype), weight.astype(dtype)
+            found = bounds(*pair)
+            _core.use_isa("scalar")
+            for x, expected in zip(found, bounds(*pair), strict=True):
+                oracle.assert_same_bits(x, expected)
+            _core.use_isa(every_isa)
+
+
 # ---- preparation ---------------------------------------------------------------------------------------------------
 
 

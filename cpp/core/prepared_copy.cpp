@@ -15,7 +15,8 @@ constexpr int64_t kIdsTogether = 32;
 template <class U>
 void transpose(const char* from, ptrdiff_t stride, int64_t n_ids, int64_t width, U* to) {
   for (int64_t d = 0; d < width; ++d)
-    for (int64_t i = 0; i < n_ids; ++i) std::memcpy(to + i * width + d, from + d * stride + i * static_cast<ptrdiff_t>(sizeof(U)), sizeof(U));
+    for (int64_t i = 0; i < n_ids; ++i)
+      std::memcpy(to + i * width + d, from + d * stride + i * static_cast<ptrdiff_t>(sizeof(U)), sizeof(U));
 }
 
 }  // namespace

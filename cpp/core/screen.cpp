@@ -68,7 +68,8 @@ void Screen::make_block(const KernelTable& table, const Rows& weight, int64_t bl
     if (largest == largest) greatest = std::max(greatest, double(norms.error) + double(norms.norm));
   }
   uint8_t* to = plane_.get() + block * n_chunks_ * 4 * kScreenBlock;
-  table.transpose_words(reinterpret_cast<const uint32_t*>(bytes), stride / 4, kScreenBlock, n_chunks_, reinterpret_cast<uint32_t*>(to), kScreenBlock);
+  table.transpose_words(reinterpret_cast<const uint32_t*>(bytes), stride / 4, kScreenBlock, n_chunks_, reinterpret_cast<uint32_t*>(to),
+                        kScreenBlock);
 }
 
 void Screen::interleave(const KernelTable& table, const int16_t* numbers, int64_t n_rows, void* words, int32_t* corrections) const {

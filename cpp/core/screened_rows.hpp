@@ -42,8 +42,8 @@ class ScreenedRows {
   // The place of prepared row r among the rows of hidden.
   int64_t index(int64_t r) const { return indices_[static_cast<size_t>(r)]; }
 
-  // Rows of estimates and ends, `stride` >= padded_ids() elements apart. seen(worker, first_id, n_ids) for every finished run, which begins at a
-  // multiple of kBlockIds; a worker's runs come in ascending order.
+  // Rows of estimates and ends, `stride` >= padded_ids() elements apart. seen(worker, first_id, n_ids) for every finished run, which
+  // begins at a multiple of kBlockIds; a worker's runs come in ascending order.
   template <class Seen>
   void scan(float* estimates, float* ends, ptrdiff_t stride, int threads, Seen&& seen) const {
     // Tasks of 1 MiB of the plane, so that memory is read in long runs, but eight a thread, so that a late thread costs little.

@@ -18,7 +18,8 @@ struct HeadOptions {
 
 void logits(const Rows& hidden, const Rows& weight, const HeadOptions& options, const Target& out, int threads);
 void logits_top_k(const Rows& hidden, const Rows& weight, const HeadOptions& options, const TopKTarget& out, int threads);
-// The same lists by way of a screen made from this weight, of float32, float16 or bfloat16; rescored: [n_rows] ids whose logits were computed.
+// The same lists by way of a screen made from this weight, of float32, float16 or bfloat16; rescored: [n_rows], how many logits were
+// computed.
 void screened_top_k(const Screen& screen, const Rows& hidden, const Rows& weight, const HeadOptions& options, const TopKTarget& out,
                     int64_t* rescored, int threads);
 void top_k(const Rows& logits, const TopKTarget& out, int threads);

@@ -17,13 +17,13 @@ constexpr int64_t kIdsPerTask = 32;
 // More than this part of the ids: reading them one by one costs what the full pass does beyond the scan that has been paid for.
 constexpr int64_t kWorthwhile = 4;
 
-// From how many hidden rows on a scan's multiplications take as long as those of the full pass, or what it saves of the bytes. A core reads
-// about 6 bytes a cycle of its share of the memory and has 16 FMAs of float32 or 64 of bfloat16 pairs. With AVX-512 a scan multiplies 32 weights
-// a cycle and is ahead of float32 for any number of rows. Else it is little ahead, and only where memory is what the full pass waits for.
+// Up to how many hidden rows a scan takes less time than the full pass. A core reads about 6 bytes a cycle of its share of the
+// memory and has 16 FMAs of float32 or 64 of bfloat16 pairs. With AVX-512 a scan multiplies 32 weights a cycle and is ahead of float32 for any
+// number of rows. Else it is little ahead, and only where memory is what the full pass waits for.
 int64_t most_rows(const KernelTable& table, const Rows& hidden, const Rows& weight) {
   const bool dot = hidden.dtype == DType::bfloat16 && weight.dtype == DType::bfloat16 && table.project[static_cast<int>(RowKind::bf16_dot)];
   if (table.screen.outruns_fma) return dot ? 8 : std::numeric_limits<int64_t>::max();
-  return item_size(weight.dtype) == 4 ? 8 : 4;
+  return item_size(weight.dtype) == 4 ? 8 : 2;
 }
 
 template <class Candidate>
@@ -31,8 +31,8 @@ class ScreenedTopK {
  public:
   ScreenedTopK(const Screen& screen, const Rows& hidden, const Rows& weight, const HeadOptions& options, const TopKTarget& out,
                int64_t* rescored, int threads)
-      : kernels_(table()), n_ids_(weight.n_rows), padded_ids_(screen.padded_ids()), n_rows_(hidden.n_rows), projection_(kernels_, hidden, weight),
-        screened_(kernels_, screen, hidden, options.scale < 0),
+      : kernels_(table()), n_ids_(weight.n_rows), padded_ids_(screen.padded_ids()), n_rows_(hidden.n_rows),
+        projection_(kernels_, hidden, weight), screened_(kernels_, screen, hidden, options.scale < 0),
         adjust_{static_cast<const float*>(options.bias), options.softcap, options.scale}, out_(out), rescored_(rescored), threads_(threads),
         scratch_(static_cast<size_t>(threads)) {}
 
@@ -71,7 +71,10 @@ class ScreenedTopK {
     if (rows_.empty()) return;
     scan();
     compute_logits(0);
-    run_tasks(serial(double(n_ids_)) ? 1 : threads_, screened_.size(), [&](int, int64_t r) { find_survivors(rows_[static_cast<size_t>(r)], scores_.get() + (screened_.size() + r) * padded_ids_); });
+    const float* ends = scores_.get() + screened_.size() * padded_ids_;
+    run_tasks(serial(double(n_ids_)) ? 1 : threads_, screened_.size(), [&](int, int64_t r) {
+      find_survivors(rows_[static_cast<size_t>(r)], ends + r * padded_ids_);
+    });
     compute_logits(out_.k);
     for (Row& row : rows_) finish(row);
   }
@@ -158,7 +161,8 @@ class ScreenedTopK {
     }
   }
 
-  // The greatest number that an end below the threshold can be; NaN ends pass every one of them. A threshold of NaN is reached by NaN alone.
+  // The greatest number that an end below the threshold can be; NaN ends pass every one of them. A threshold of NaN is reached by
+  // NaN alone.
   float below_threshold(const Row& row) const {
     constexpr float infinity = std::numeric_limits<float>::infinity();
     Candidate worst(row.logits[0], row.ids[0]);
@@ -235,7 +239,8 @@ void screened_top_k(const Screen& screen, const Rows& hidden, const Rows& weight
   std::vector<int64_t> left;
   // A scale of 0 makes all logits equal. A (D, V) weight of bfloat16 is computed in other kernels for few rows, whose subnormals differ:
   // all rows of a call take the same.
-  const bool screened = weight.width > 0 && options.scale != 0 && out.k <= weight.n_rows / kWorthwhile && hidden.n_rows <= most_rows(table(), hidden, weight);
+  const bool screened = weight.width > 0 && options.scale != 0 && out.k <= weight.n_rows / kWorthwhile &&
+                        hidden.n_rows <= most_rows(table(), hidden, weight);
   if (screened) {
     if (weight.n_rows < kShortIds) left = ScreenedTopK<ShortCandidate>(screen, hidden, weight, options, out, rescored, threads).run();
     else left = ScreenedTopK<LongCandidate<float>>(screen, hidden, weight, options, out, rescored, threads).run();
