@@ -53,11 +53,8 @@ def screened_topk(
     """Set up ``screened_topk`` beside ``logits_topk`` and the peers; of a real head where one is given."""
     weight = setting.weights.get(shape, dtype) if real is None else real[1]
     hidden = hidden_states(weight, dtype, rows) if real is None else real[0][:rows]
-    screen = screened(setting, weight)
-
-    def ours() -> tuple[Array, Array, Array]:
-        return _core.screened_topk(screen, hidden, weight, K, None, None, None, setting.threads)
-
+    head = native.LMHead(weight, screen="int8", prepare=False, threads=setting.threads)
+    ours = partial(head.topk, hidden, K, threads=setting.threads)
     without = partial(native.logits_topk, hidden, weight, K, threads=setting.threads)
     return Contest(
         f"screened top-k k={K} {dtype} {shape} N={rows}{' real' if real is not None else ''}",
@@ -68,7 +65,7 @@ def screened_topk(
             *others(searches(setting, hidden, weight)),
         ],
         partial(check, hidden, weight),
-        Roofs(plane(screen), Work(screen.nbytes), setting.threads, setting.reduced),
+        Roofs(plane(head.memory["screen"]), Work(head.memory["screen"]), setting.threads, setting.reduced),
     )
 
 
@@ -128,7 +125,7 @@ def int8_pass(setting: Setting, shape: Shape, rows: int, isa: str) -> Contest:
         group(shape, rows),
         [Racer(OURS, call, setting.threads, switch(isa))],
         check_pass,
-        Roofs(plane(screen), Work(screen.nbytes), setting.threads, setting.reduced),
+        Roofs(plane(screen.nbytes), Work(screen.nbytes), setting.threads, setting.reduced),
     )
 
 
@@ -151,14 +148,14 @@ def preparation(setting: Setting, shape: Shape, dtype: str, what: str) -> Contes
     )
 
 
-def plane(screen: Any) -> Array:
-    """Make memory of the screen's size, whose pages are what a screen's are."""
-    return np.ones(max(1 << 16, screen.nbytes), np.uint8)
+def plane(n_bytes: int) -> Array:
+    """Make memory of a screen's size, whose pages are what a screen's are."""
+    return np.ones(max(1 << 16, n_bytes), np.uint8)
 
 
-def check(hidden_nd: Array, weight_vd: Array, found: tuple[Array, Array, Array]) -> None:
+def check(hidden_nd: Array, weight_vd: Array, found: native.ScreenedTopK) -> None:
     """Assert the very list of the call without a screen, which is checked itself."""
-    values, indices, _ = found
+    values, indices = found
     expected = native.logits_topk(hidden_nd, weight_vd, K)
     assert values.tobytes() == expected.values.tobytes()
     np.testing.assert_array_equal(indices, expected.indices)

@@ -44,13 +44,15 @@ def stored(storage: str) -> Tensor:
     return tensor("token_embd.weight", WEIGHT, storage)
 
 
-def gguf_file(folder: Path, storage: str, pairs: list[tuple[str, int, Any]] | None = None) -> Path:
+def gguf_file(
+    folder: Path, storage: str, pairs: list[tuple[str, int, Any]] | None = None, tokens: list[str] = TOKENS
+) -> Path:
     path = folder / f"{storage}.gguf"
     metadata = [
         ("general.architecture", STRING, "llama"),
         ("llama.attention.layer_norm_rms_epsilon", F32, 0.25),
         ("tokenizer.ggml.model", STRING, "gpt2"),
-        ("tokenizer.ggml.tokens", ARRAY, (STRING, TOKENS)),
+        ("tokenizer.ggml.tokens", ARRAY, (STRING, tokens)),
     ]
     path.write_bytes(write.gguf(metadata + (pairs or []), [stored(storage), tensor("output_norm.weight", GAIN)]))
     return path
@@ -159,6 +161,18 @@ def test_topk_of_a_folder(
     assert "tokens" not in lines[0]
 
 
+def test_topk_of_a_head_with_more_rows_than_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = gguf_file(tmp_path, "F32", tokens=TOKENS[:3])
+    hidden = HIDDEN.copy()
+    hidden[1] = np.nan
+    np.save(tmp_path / "some.npy", hidden)
+    assert main(["topk", str(path), "--hidden", str(tmp_path / "some.npy"), "--json", "-k", "70"]) == 0
+    lines = [json.loads(line, parse_constant=pytest.fail) for line in capsys.readouterr().out.splitlines()]
+    assert sorted(lines[0]["tokens"])[:2] == [" ta", " tb"]
+    assert "<69>" in lines[0]["tokens"]
+    assert lines[1]["logits"] == ["nan"] * 70
+
+
 def test_topk_reads_archives_and_half_precision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(gguf_file(tmp_path, "F32"))
     np.savez(tmp_path / "states.npz", other=np.zeros(3), hidden=HIDDEN.astype(np.float16).reshape(1, 3, D))
@@ -173,11 +187,13 @@ def test_topk_reads_archives_and_half_precision(tmp_path: Path, capsys: pytest.C
     [
         (np.zeros((2, D - 1), np.float32), "expected states of width 64 as of {model}, got 63"),
         (np.zeros((2, D), np.int64), "expected float32, float16 or float64 hidden states, got int64"),
-        (np.float32(3), "expected shape (..., D), got shape ()"),
+        (np.float32(3), "expected shape (..., D), D > 0, got shape ()"),
+        (np.zeros((3, 0), np.float32), "expected shape (..., D), D > 0, got shape (3, 0)"),
+        (b"PK\x03\x04 and then nothing", "expected a .npy or .npz file, got one that NumPy cannot read"),
         (b"no array", "expected a .npy or .npz file, got one that NumPy cannot read"),
         (b"", "expected a .npy or .npz file, got one that NumPy cannot read"),
     ],
-    ids=["width", "integers", "scalar", "text", "empty"],
+    ids=["width", "integers", "scalar", "no width", "archive", "text", "empty"],
 )
 def test_topk_refuses_states(tmp_path: Path, content: Any, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     path, states = gguf_file(tmp_path, "F32"), tmp_path / "states.npy"
@@ -197,6 +213,8 @@ def test_topk_refuses_other_things(tmp_path: Path, states: str, capsys: pytest.C
     assert "argument -k: expected at most V = 70 of" in capsys.readouterr().err
     assert main(["topk", path, "--hidden", str(tmp_path / "absent.npy")]) == 1
     assert capsys.readouterr().err.startswith(f"lmhead-native: error: {tmp_path / 'absent.npy'}: No such file")
+    assert main(["topk", str(gguf_file(tmp_path, "Q8_0")), "--hidden", states, "--screen", "int8"]) == 1
+    assert "Q8_0.gguf: weight: expected float32, float16 or bfloat16" in capsys.readouterr().err
     assert main(["topk", states, "--hidden", states]) == 1
     assert "states.npy: magic: expected b'GGUF', got" in capsys.readouterr().err
     np.savez(tmp_path / "states.npz", other=HIDDEN)

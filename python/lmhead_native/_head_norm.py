@@ -28,6 +28,9 @@ class _Frozen:
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be set; make another")
 
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be deleted")
+
 
 class RMSNorm(_Frozen):
     """`rms_norm` with its options: ``x / sqrt(mean(x**2) + eps) * gain``.

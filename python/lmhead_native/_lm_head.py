@@ -23,6 +23,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 # What has a screen: not float64, whose logits are no float32, and not integers, which are as small as it.
 SCREENED = ("float32", "float16", "bfloat16")
+SCREENED_TEXT = f"float32, float16 or bfloat16 of D <= {_core.SCREEN_WIDTH} for a screen"
 
 
 class LMHead:
@@ -57,7 +58,7 @@ class LMHead:
     dtype : str
         How the weight is stored: "float32", "float16", "bfloat16", "float64", "int8" or "int4".
     memory : mapping of str to int
-        Bytes that the head keeps, by what they are for; 0 for a weight that is read where it lies.
+        Bytes that the head has allocated, by what they are for; 0 for a weight that is read where it lies.
     screen : str or None
         "int8" where `topk` is screened.
     norm, bias, softcap, scale
@@ -70,7 +71,7 @@ class LMHead:
     Raises
     ------
     ValueError, TypeError
-        As `logits`; ``screen="int8"`` for a weight of float64 or a quantised one.
+        As `logits`; ``screen="int8"`` for a weight of float64, a quantised one, or one of D > 131072.
 
     See Also
     --------
@@ -81,7 +82,8 @@ class LMHead:
     Accumulation: every method returns the bits of the function it stands for, screened or not.
 
     Memory: the copy has the weight's bytes, the screen V (D + 12) bytes, D rounded up to 4 and V to 16. The arrays that
-    were given are kept alive where they are not copied, and can go otherwise.
+    were given are kept alive where they are not copied, and can go otherwise. A screened call takes scratch of 8 V
+    bytes for each of up to 8 hidden rows at a time, at most 32 MiB or what one row needs.
 
     Threads: methods may be called from any number of threads.
     """
@@ -126,7 +128,8 @@ class LMHead:
         threads: int | None = None,
     ) -> None:
         vocabulary, width, dtype, n_bytes = _core.weight_facts(weight)
-        _check(screen, norm)
+        _check(screen, norm, prepare)
+        screenable = dtype in SCREENED and width <= _core.SCREEN_WIDTH
         kept = None if bias is None else np.array(bias)
         if kept is not None:
             kept.setflags(write=False)
@@ -141,8 +144,10 @@ class LMHead:
             threads=threads,
         )
         if screen == "auto":
-            pays = dtype in SCREENED and width <= _core.SCREEN_WIDTH and n_bytes > _core.last_level_cache_bytes()
-            screen = "int8" if pays else None
+            screen = "int8" if screenable and n_bytes > _core.last_level_cache_bytes() else None
+        if screen == "int8" and not screenable:
+            what = f"{dtype} of D = {width}"
+            raise TypeError(f"weight: expected {SCREENED_TEXT}, got {what}; take screen=None")
         stored = _core.prepared_copy(weight, threads) if prepare else weight
         certified = None if screen is None else _core.Screen(stored, threads)
         for name, value in {
@@ -289,13 +294,39 @@ class LMHead:
         )
         return ScreenedTopK(values, indices, rescored)
 
+    def gather(self, ids: Array) -> Result:
+        """Rows of the weight by token id, (..., D): with a tied head, the embeddings of these tokens.
+
+        Parameters
+        ----------
+        ids : array_like, shape (...)
+            0 to V - 1, of any integer dtype.
+
+        Returns
+        -------
+        ndarray, shape (..., D)
+            float32 (float64 for a float64 head), exactly what the weight holds.
+
+        Raises
+        ------
+        IndexError
+            An id out of range (a negative one too); it names its position.
+        TypeError
+            Ids that are no integers.
+        """
+        return _core.gather(self._weight, ids)
+
     def cross_entropy(self, hidden: Array, targets: Array, **options: Any) -> Any:
         """`linear_cross_entropy` of this head, which brings weight, bias, softcap and scale; other options are its."""
         states = self._normed(hidden, options.get("threads"))
         return linear_cross_entropy(states, self._weight, targets, **self._options(), **options)
 
     def _normed(self, hidden: Array, threads: int | None) -> Array:
-        return hidden if self.norm is None else self.norm(hidden, threads=threads)
+        if self.norm is None:
+            return hidden
+        if isinstance(hidden, list | tuple):  # takes the dtype of what is beside it, which the norm does not see
+            hidden = _numbers(hidden, "float64" if self.dtype == "float64" else "float32")
+        return self.norm(hidden, threads=threads)
 
     def _options(self) -> dict[str, Any]:
         return {"bias": self.bias, "softcap": self.softcap, "scale": self.scale}
@@ -317,8 +348,19 @@ class LMHead:
         raise TypeError("LMHead: expected to be made where it is used, got an attempt to pickle or copy it")
 
 
-def _check(screen: object, norm: object) -> None:
+def _numbers(sequence: Array, dtype: str) -> Array:
+    """Give a sequence of numbers a dtype; anything else is left to those who refuse it."""
+    try:
+        array = np.asarray(sequence)
+    except ValueError:
+        return sequence
+    return array.astype(dtype) if array.dtype.kind in "fiu" else sequence
+
+
+def _check(screen: object, norm: object, prepare: object) -> None:
     if screen is not None and screen not in ("auto", "int8"):
         raise ValueError(f"screen: expected 'auto', 'int8' or None, got {screen!r}")
     if norm is not None and not isinstance(norm, RMSNorm | LayerNorm):
         raise TypeError(f"norm: expected an RMSNorm, a LayerNorm or None, got {type(norm).__name__}")
+    if not isinstance(prepare, bool | np.bool_):
+        raise TypeError(f"prepare: expected True or False, got {prepare!r}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from . import _core
 from ._typing import Array, Ids, Result, Weight
@@ -39,6 +40,11 @@ class ScreenedTopK(TopK):
         self = super().__new__(cls, values, indices)
         self.rescored = rescored
         return self
+
+    @classmethod
+    def _make(cls, iterable: Iterable[Any]) -> TopK:  # type: ignore[override]
+        """Make a plain list, as what is replaced in it was not found by way of a screen."""
+        return TopK._make(iterable)
 
     def __getnewargs__(self) -> tuple[Result, Ids, Ids]:
         return self.values, self.indices, self.rescored

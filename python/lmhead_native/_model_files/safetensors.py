@@ -117,7 +117,8 @@ class SafetensorsFile:
         begin, end = offsets
         if 8 * (end - begin) != bits:
             what = f"{shown(str(list(shape)))} of {dtype}"
-            raise malformed(self.path, f"{name}.data_offsets", f"{bits / 8:g} bytes for {what}", f"{end - begin}")
+            n_bytes = shown(f"{bits // 8}{f'{bits % 8 / 8:g}'[1:]}")  # of any length, in halves and quarters
+            raise malformed(self.path, f"{name}.data_offsets", f"{n_bytes} bytes for {what}", f"{end - begin}")
         tensor = SafeTensor(dtype, shape, self._start + begin, end - begin)
         self.file.check_extent(Extent(name, tensor.offset, tensor.n_bytes))
         return tensor

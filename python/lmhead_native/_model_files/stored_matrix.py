@@ -148,7 +148,7 @@ def _dequantised(
     except ModuleNotFoundError as error:
         raise ImportError(
             f"{path}: {name} is {type_name}, which the gguf package dequantises, and {error.name} is not installed; "
-            "pip install 'lmhead_native[demo]'",
+            "pip install gguf, or '.[demo]' in a clone",
             name=error.name,
         ) from error
     number = next(number for number, block in TYPES.items() if block.name == type_name)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from lmhead_native import LMHead, QuantizedWeight
+from lmhead_native import LMHead
 from lmhead_native._found_operands import weight_of
 from lmhead_native._model_files import GgufFile, find_gguf_head
 from lmhead_native.cli.errors import CommandError
@@ -78,7 +78,7 @@ def read_model(path: Path) -> Model:
         tokens = "no tokens" if vocabulary is None else f"{len(vocabulary)} tokens"
         raise CommandError(f"{path}: expected a token for each of the {head.shape[0]} rows of the head, got {tokens}")
     weight = weight_of(found.weight)
-    weight_vd = weight.dequantize() if isinstance(weight, QuantizedWeight) else np.asarray(weight, np.float32)
+    weight_vd = np.asarray(weight, np.float32) if isinstance(weight, np.ndarray) else weight.dequantize()
     return Model(path.stem, head, weight_vd, found.weight.storage, vocabulary)
 
 
@@ -103,6 +103,8 @@ def open_head(path: Path, *, norm: bool, screen: Literal["auto", "int8"] | None,
             return LMHead.from_gguf(path, norm=norm, screen=screen, progress=advance, threads=threads)
         except (ValueError, ImportError) as error:
             raise CommandError(str(error)) from error
+        except TypeError as error:  # a screen for what has none
+            raise CommandError(f"{path}: {error}") from error
 
 
 def vocabulary_of(path: Path) -> Vocabulary | None:

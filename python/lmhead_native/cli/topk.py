@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -83,7 +84,8 @@ def run(args: argparse.Namespace) -> None:
 
 def show_json(row: int, ids: list[int], logits: list[float], texts: Vocabulary | None) -> None:
     """Print a state's tokens as one line of JSON."""
-    line: dict[str, object] = {"row": row, "ids": ids, "logits": logits}
+    numbers = [logit if math.isfinite(logit) else str(logit) for logit in logits]  # JSON has neither NaN nor infinities
+    line: dict[str, object] = {"row": row, "ids": ids, "logits": numbers}
     if texts is not None:
         line["tokens"] = [texts.text(token) for token in ids]
     print(json.dumps(line))

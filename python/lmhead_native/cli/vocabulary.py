@@ -42,8 +42,11 @@ class Vocabulary:
         r"""Return the text of a token.
 
         A token may be part of a character only: bytes that are no UTF-8 come as ``\xe2``. A token with a
-        character outside the table (an added token may be spelt plainly) is returned as it is spelt.
+        character outside the table (an added token may be spelt plainly) is returned as it is spelt. A head may
+        have more rows than there are tokens: theirs are ``<id>``.
         """
+        if token >= len(self._pieces):
+            return f"<{token}>"
         piece = self._pieces[token]
         spelt = piece if isinstance(piece, str) else piece.decode("utf-8", errors="backslashreplace")
         if self._bytes is None or any(character not in self._bytes for character in spelt):
