@@ -54,5 +54,49 @@ def test_prepared_copy_of_a_files_blocks() -> None:
     oracle.assert_same_bits(copy.dequantize(), quantized.dequantize())
 
 
-def test_cache() -> None:
-    assert 2**15 <= _core.last_level_cache_bytes() <= 2**40
+@pytest.mark.parametrize("doubles", [True, False])
+def test_kept_vector(doubles: bool) -> None:
+    rng = np.random.default_rng(14)
+    for array in [rng.standard_normal(7), *(rng.standard_normal(n).astype("f4") for n in (0, 1, 9)), np.arange(5)]:
+        expected = array.astype("f8" if doubles else "f4")
+        variants: list[Any] = [array, dlpack(array)]
+        if array.size:
+            variants += [*layouts(array).values(), array.tolist()]
+        for variant in variants:
+            kept = _core.kept_vector("bias", variant, doubles)
+            oracle.assert_same_bits(kept, expected)
+            assert kept.flags.c_contiguous
+            assert not kept.flags.writeable
+            assert not np.shares_memory(kept, array)
+            assert not isinstance(variant, np.ndarray) or not np.shares_memory(kept, variant)
+    halves = rng.standard_normal(6).astype(oracle.BFLOAT16)
+    for half in (halves, dlpack(halves)):
+        oracle.assert_same_bits(_core.kept_vector("gain", half, doubles), halves.astype("f8" if doubles else "f4"))
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [
+        np.ma.masked_array([1.0, 2.0], [True, False]),
+        np.ones(2, complex),
+        np.ones(2, bool),
+        np.array(["1", "2"]),
+        [1.0, None],
+        [[1.0], [1.0, 2.0]],
+    ],
+    ids=lambda v: f"{type(v).__name__} {getattr(v, 'dtype', '')}",
+)
+def test_kept_vector_refuses_what_functions_refuse(vector: Any) -> None:
+    with pytest.raises((TypeError, ValueError)) as refused:
+        native.rms_norm(np.ones((1, 2)), vector)
+    with pytest.raises(refused.type) as found:
+        _core.kept_vector("gain", vector)
+    assert str(found.value) == str(refused.value)
+
+
+def test_kept_vector_has_one_axis() -> None:
+    for vector in (1.0, np.ones(()), np.ones((2, 1))):
+        with pytest.raises(ValueError, match=r"^bias: expected one axis, got shape \("):
+            _core.kept_vector("bias", vector)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^bias: expected an array of real numbers, got None"):
+        _core.kept_vector("bias", None)  # type: ignore[arg-type]

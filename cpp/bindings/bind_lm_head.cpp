@@ -1,6 +1,8 @@
-// What a prepared head is made of, beside its screen: what is known of a weight, and its copy in huge pages.
+// What a prepared head is made of, beside its screen: what is known of a weight, its copy in huge pages, vectors that it keeps,
+// rows that it gives out.
 #include "bindings/arguments/ids.hpp"
 #include "bindings/arguments/options.hpp"
+#include "bindings/arguments/small_array.hpp"
 #include "bindings/arguments/stored_weight.hpp"
 #include "bindings/topics.hpp"
 #include "core/prepared_copy.hpp"
@@ -89,6 +91,8 @@ void bind_lm_head(py::module_& m) {
   m.def("weight_facts", &weight_facts);
   m.def("prepared_copy", &prepared_copy_of, py::arg("weight"), py::arg("threads") = py::none());
   m.def("gather", &gather);
+  m.def("kept_vector", [](const std::string& name, py::handle object, bool doubles) { return kept_vector(name.c_str(), object, doubles); },
+        py::arg("name"), py::arg("object"), py::arg("doubles") = true);
   m.def("last_level_cache_bytes", &last_level_cache_bytes);
 }
 

@@ -22,7 +22,7 @@ float rounded_up(double x) {
 // Sums of n non-negative terms, each of which passed at most ceil(n / 16) + 4 roundings of its own sum, and the squared number 3 before (the rest's
 // FMA, the inverse and the multiplication by it), which count twice: 2 (n / 16 + 16) u covers their reciprocals too. Terms that vanish are below
 // 2^-126 each. The rest's FMA is exact where it is subnormal: w and s q are multiples of 2^-149.
-RowNorms quantised_norms(const QuantisedRow& sums, float scale, int64_t n) {
+RowNorms screen_norms(const ScreenSquares& sums, float scale, int64_t n) {
   const double above = 1 + 2 * (double(n) / 16 + 16) * kUnit, vanished = double(n) * 0x1p-120;
   const auto norm = [&](float sum) { return rounded_up(scale * std::sqrt(double(sum) * above + vanished) * (1 + 0x1p-50)); };
   return {norm(sums.error), sums.norm == 0 ? 0 : norm(sums.norm)};

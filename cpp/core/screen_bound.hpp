@@ -59,7 +59,7 @@ float rounded_up(double x);
 struct RowNorms {
   float error, norm;
 };
-RowNorms quantised_norms(const QuantisedRow& sums, float scale, int64_t n);
+RowNorms screen_norms(const ScreenSquares& sums, float scale, int64_t n);
 // ||w|| of floats of any size, rounded upwards.
 float norm_above(const float* row, int64_t n);
 

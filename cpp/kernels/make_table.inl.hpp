@@ -69,7 +69,7 @@ constexpr KernelTable make_table(const char* isa) {
       read_all,
       multiply_f32,
       roof_of_bf16(),
-      {kScreenOutrunsFma, kScreenPartBytes, kScreenSegment, scan_screen, max_abs, quantise_row},
+      {kScreenOutrunsFma, kScreenPartBytes, kScreenSegment, scan_screen, max_abs, screen_row},
   };
 }
 

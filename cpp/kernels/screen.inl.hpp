@@ -90,7 +90,7 @@ inline float max_abs(const float* row, int64_t n) {
   return mask_bits(infinite) ? __builtin_nanf("") : reduce_max(greatest);
 }
 
-inline QuantisedRow quantise_row(const float* row, int64_t n, float scale, uint8_t* out) {
+inline ScreenSquares screen_row(const float* row, int64_t n, float scale, uint8_t* out) {
   // Adding 1.5 * 2^23 rounds to an integer, ties to even; with 128 more its low byte is q + 128.
   const VF magic = broadcast(12582912.0f + 128.0f), inverse = broadcast(1.0f / scale), step = broadcast(-scale);
   VF error[kParts<float>], norm[kParts<float>];

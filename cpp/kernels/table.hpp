@@ -238,7 +238,7 @@ struct ScreenScan {
 };
 
 // A row of weights in signed bytes: sums of ((w - scale * q) / scale)^2 and of q^2.
-struct QuantisedRow {
+struct ScreenSquares {
   float error, norm;
 };
 
@@ -249,7 +249,7 @@ struct ScreenKernels {
   void (*scan)(const ScreenScan&);
   float (*max_abs)(const float* row, int64_t n);  // NaN where an element is not finite
   // q + 128 of whole groups of 16 elements, absent ones 128. The scale and its inverse are normal numbers.
-  QuantisedRow (*quantise)(const float* row, int64_t n, float scale, uint8_t* out);
+  ScreenSquares (*make_row)(const float* row, int64_t n, float scale, uint8_t* out);
 };
 
 struct KernelTable {

@@ -20,4 +20,7 @@ SmallArray small_array(const char* name, py::handle object, const std::vector<in
 // Of shape (length,), where `axis` names the length and `origin` says what it is taken from.
 SmallArray vector_argument(const char* name, py::handle object, const char* axis, int64_t length, const std::string& origin, bool doubles);
 
+// A vector of any length, as its owner keeps it: memory of its own, read-only.
+py::array kept_vector(const char* name, py::handle object, bool doubles);
+
 }  // namespace lmhead
