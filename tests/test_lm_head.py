@@ -197,6 +197,8 @@ def test_a_unit_row_finds_itself() -> None:
         ((WEIGHT[0],), {}, ValueError, "weight: expected shape (V, D), got shape (40,)"),
         ((WEIGHT.astype(np.int8),), {}, TypeError, "weight: expected a float32, float64, float16 or bfloat16 array"),
         ((WEIGHT, BIAS[:7]), {}, ValueError, "bias: expected shape (V,) with V = 531"),
+        ((WEIGHT, np.ma.array(BIAS)), {}, TypeError, "bias: expected an array without a mask"),
+        ((WEIGHT, ["a"] * 531), {}, TypeError, "bias: expected"),
         ((WEIGHT,), {"softcap": -1.0}, ValueError, "softcap: expected"),
         ((WEIGHT,), {"scale": np.inf}, ValueError, "scale: expected"),
         ((WEIGHT,), {"screen": "int4"}, ValueError, "screen: expected 'auto', 'int8' or None, got 'int4'"),

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from . import _core
 from ._norm import layer_norm, rms_norm
 from ._typing import Array, Result
 
 
-def _kept(values: Array | None) -> Result | None:
-    """A copy that nobody can change any more."""
-    if values is None:
-        return None
-    copy = np.array(values)
-    copy.setflags(write=False)
-    return copy
+def _kept(name: str, values: Array | None) -> Result | None:
+    """A copy in float64 that nobody can change any more."""
+    return None if values is None else _core.kept_vector(name, values)
 
 
 def _no_rows(*vectors: Result | None) -> Result:
     """States on which a norm does nothing but check its options."""
-    return np.zeros((0, next((v.shape[0] for v in vectors if v is not None and v.ndim), 0)))
+    return np.zeros((0, next((v.size for v in vectors if v is not None), 0)))
 
 
 class _Frozen:
@@ -53,7 +50,7 @@ class RMSNorm(_Frozen):
     eps: float
 
     def __init__(self, gain: Array | None = None, *, eps: float = 1e-6) -> None:
-        object.__setattr__(self, "gain", _kept(gain))
+        object.__setattr__(self, "gain", _kept("gain", gain))
         object.__setattr__(self, "eps", eps)
         self(_no_rows(self.gain))
 
@@ -90,8 +87,8 @@ class LayerNorm(_Frozen):
     eps: float
 
     def __init__(self, gain: Array | None = None, bias: Array | None = None, *, eps: float = 1e-5) -> None:
-        object.__setattr__(self, "gain", _kept(gain))
-        object.__setattr__(self, "bias", _kept(bias))
+        object.__setattr__(self, "gain", _kept("gain", gain))
+        object.__setattr__(self, "bias", _kept("bias", bias))
         object.__setattr__(self, "eps", eps)
         self(_no_rows(self.gain, self.bias))
 

@@ -130,9 +130,7 @@ class LMHead:
         vocabulary, width, dtype, n_bytes = _core.weight_facts(weight)
         _check(screen, norm, prepare)
         screenable = dtype in SCREENED and width <= _core.SCREEN_WIDTH
-        kept = None if bias is None else np.array(bias)
-        if kept is not None:
-            kept.setflags(write=False)
+        kept = None if bias is None else _core.kept_vector("bias", bias, dtype == "float64")
         no_states = np.zeros((0, width), np.float64 if dtype == "float64" else np.float32)
         # Every other option is checked by the function that takes it, before anything is prepared.
         logits(
