@@ -233,7 +233,7 @@ def test_bytes() -> None:
 
 
 def test_refusals() -> None:
-    for weight, error, words in [
+    cases: list[tuple[Any, type[Exception], str]] = [
         (
             np.zeros((3, 4)),
             TypeError,
@@ -246,6 +246,8 @@ def test_refusals() -> None:
             r"^weight: expected D of at most 131072 for a screen, got ",
         ),
         (np.zeros((3, 4), "i1"), TypeError, r"^weight: expected a float32, "),
-    ]:
+        (native.quantize(np.ones((3, 4))), TypeError, r"^weight: .* values for a screen, got a quantised weight"),
+    ]
+    for weight, error, words in cases:
         with pytest.raises(error, match=words):
             _core.Screen(weight)
