@@ -316,6 +316,28 @@ def test_results_over_the_weight() -> None:
 
 
 @pytest.mark.parametrize(
+@pytest.mark.parametrize("bits", [8, 4])
+def test_results_over_the_scales(bits: int) -> None:
+    """The integers' owner and the scales' may be two."""
+    q = native.quantize(np.random.default_rng(5).standard_normal((4, 128)), bits, 32)
+    scales = q.scales.copy()
+    weight = native.QuantizedWeight._of(q.values.copy(), scales, 128, bits, 32)
+    hidden, before = np.ones((2, 128), np.float32), scales.copy()
+    with pytest.raises(ValueError, match=r"^out: expected memory apart from weight, got memory that overlaps it"):
+        native.logits(hidden, weight, out=scales.reshape(-1)[:8].reshape(2, 4))
+    memory = np.zeros(1000, np.float32)
+    memory[:16] = scales.ravel()
+    weight = native.QuantizedWeight._of(q.values.copy(), memory[:16].reshape(4, 4), 128, bits, 32)
+    with pytest.raises(ValueError, match=r"^dhidden_out: expected memory apart from weight, got memory that overlaps"):
+        native.linear_cross_entropy_with_grad(
+            hidden, weight, [0, 1], wrt=("hidden",), dhidden_out=memory[8:264].reshape(2, 128)
+        )
+    assert_same_bits(scales, before)
+    beside = memory[16:272].reshape(2, 128)
+    native.linear_cross_entropy_with_grad(hidden, weight, [0, 1], wrt=("hidden",), dhidden_out=beside)
+    assert_same_bits(memory[:16], before.ravel())
+
+
     ("values", "scales", "rest", "error"),
     [
         (np.ones((3, 8), np.uint8), np.ones((3, 1), "f4"), (8, 8, 8), TypeError),

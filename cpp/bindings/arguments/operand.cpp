@@ -116,6 +116,11 @@ Memory Operand::memory() const {
   if (quantized.bits != 0) return memory_of(name.c_str(), owner.cast<const StoredWeight&>().values);
   const auto [first, last] = extent(data, item_size(dtype), shape, strides);
   return {name, owner, first, last};
+Memory Operand::scales_memory() const {
+  if (quantized.bits == 0) return {};
+  return memory_of(name.c_str(), owner.cast<const StoredWeight&>().scales);  // blocks, which hold their scales, have an empty array here
+}
+
 }
 
 Rows Operand::rows() const {
