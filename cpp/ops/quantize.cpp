@@ -60,7 +60,7 @@ float float_scale(double max, int limit) {
 uint16_t half_scale(const KernelTable& table, double max, int limit) {
   const double exact = max / limit;
   if (exact > 65504 || exact < 0x1p-24) return 0;
-  const uint16_t scale = narrow_f16(static_cast<float>(exact));
+  const uint16_t scale = narrow_f16(narrow_to_odd(exact));
   return double(widened(table, scale)) * (limit + 0.5) >= max ? scale : static_cast<uint16_t>(scale + 1);
 }
 
