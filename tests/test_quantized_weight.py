@@ -10,6 +10,7 @@ import gc
 import itertools
 import pickle
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -315,7 +316,6 @@ def test_results_over_the_weight() -> None:
         native.logits(np.ones(64, np.float32), weight, out=out)
 
 
-@pytest.mark.parametrize(
 @pytest.mark.parametrize("bits", [8, 4])
 def test_results_over_the_scales(bits: int) -> None:
     """The integers' owner and the scales' may be two."""
@@ -338,6 +338,7 @@ def test_results_over_the_scales(bits: int) -> None:
     assert_same_bits(memory[:16], before.ravel())
 
 
+@pytest.mark.parametrize(
     ("values", "scales", "rest", "error"),
     [
         (np.ones((3, 8), np.uint8), np.ones((3, 1), "f4"), (8, 8, 8), TypeError),
@@ -450,28 +451,12 @@ def test_bfloat16_of_a_file(each_isa: str, threads: int) -> None:
 
 # ---- memory --------------------------------------------------------------------------------------------------------
 
-# The last byte of every array is the last of its page, and the next page must not be touched.
-GUARDED = """
-import ctypes
-import mmap
+GUARDED = f"""
 import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
 import numpy as np
 import lmhead_native as native
-from lmhead_native import _core
-
-PAGE = mmap.PAGESIZE
-libc = ctypes.CDLL(None, use_errno=True)
-
-def at_the_end(array):
-    array = np.ascontiguousarray(array)
-    pages = -(-array.nbytes // PAGE)
-    memory = mmap.mmap(-1, (pages + 1) * PAGE)
-    whole = np.frombuffer(memory, np.uint8)
-    guard = ctypes.c_void_p(whole.ctypes.data + pages * PAGE)
-    assert libc.mprotect(guard, ctypes.c_size_t(PAGE), 0) == 0
-    copy = whole[pages * PAGE - array.nbytes : pages * PAGE].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
+from guarded import at_the_end
 
 rng = np.random.default_rng(0)
 for width in (1, 15, 16, 31, 33, 65, 127):
