@@ -97,6 +97,6 @@ def test_kept_vector_refuses_what_functions_refuse(vector: Any) -> None:
 def test_kept_vector_has_one_axis() -> None:
     for vector in (1.0, np.ones(()), np.ones((2, 1))):
         with pytest.raises(ValueError, match=r"^bias: expected one axis, got shape \("):
-            _core.kept_vector("bias", vector)  # type: ignore[arg-type]
+            _core.kept_vector("bias", vector)
     with pytest.raises(TypeError, match=r"^bias: expected an array of real numbers, got None"):
         _core.kept_vector("bias", None)  # type: ignore[arg-type]

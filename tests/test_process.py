@@ -5,9 +5,11 @@ A fork, and whatever may hang, runs in a fresh interpreter with a time limit.
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -161,7 +163,40 @@ def workload() -> dict[str, dict[str, Any]]:
 WORK = workload()
 
 
+@functools.cache
+def one_head() -> native.LMHead:
+    """Return a head that all threads use."""
+    return native.LMHead(WORK["logits"]["weight"], screen="int8", threads=2)
+
+
+def by_a_head(threads: int | None) -> tuple[NDArray[Any], ...]:
+    hidden, weight = WORK["logits"]["hidden"][:2], WORK["logits"]["weight"]
+    own = native.LMHead(weight.astype(BFLOAT16), screen="int8", threads=threads)
+    return results(one_head().topk(hidden, 20, threads=threads)) + results(own.topk(hidden, 20, threads=threads))
+
+
+def quantized(threads: int | None) -> tuple[NDArray[Any], ...]:
+    found = native.quantize(WORK["logits"]["weight"], 4, 32, threads=threads)
+    return found.values, found.scales, found.dequantize(), found.gather(np.arange(0, 3000, 7))
+
+
+def logits_of_integers(threads: int | None) -> tuple[NDArray[Any], ...]:
+    hidden, weight = WORK["logits"]["hidden"], native.quantize(WORK["logits"]["weight"], threads=1)
+    return native.logits(hidden, weight, threads=threads), native.logits(hidden[:2], weight, threads=threads)
+
+
+# Of what takes more than arrays: a screen and integers of the same weight.
+OBJECTS: dict[str, Callable[[int | None], tuple[NDArray[Any], ...]]] = {
+    "LMHead.topk": by_a_head,
+    "quantize": quantized,
+    "logits of integers": logits_of_integers,
+}
+NAMES = (*WORK, *OBJECTS)
+
+
 def answers(name: str, threads: int | None) -> tuple[NDArray[Any], ...]:
+    if name in OBJECTS:
+        return OBJECTS[name](threads)
     return results(getattr(native, name)(**WORK[name], threads=threads))
 
 
@@ -176,7 +211,7 @@ def test_many_python_threads_get_the_same_bits() -> None:
     """Eight threads, every function, each with other thread counts, while one more changes the default."""
     assert WORK.keys() == OPERANDS.keys()
     before = native.get_num_threads()
-    expected = {name: answers(name, 1) for name in WORK}
+    expected = {name: answers(name, 1) for name in NAMES}
     stop = threading.Event()
     start = threading.Barrier(9)
 
@@ -188,7 +223,7 @@ def test_many_python_threads_get_the_same_bits() -> None:
     def compute(seed: int) -> None:
         start.wait()
         for turn in range(4):
-            order = np.random.default_rng([seed, turn]).permutation(list(WORK))
+            order = np.random.default_rng([seed, turn]).permutation(list(NAMES))
             found = {str(name): answers(str(name), [None, 1, 2, 3][(seed + i) % 4]) for i, name in enumerate(order)}
             assert_right(found, expected)
 
@@ -213,13 +248,31 @@ def test_threads_may_write_into_one_array() -> None:
     assert_same_bits(out, native.logits(hidden, weight))
 
 
-@pytest.mark.parametrize("name", OPERANDS)
+def long_call(name: str, rows: NDArray[Any]) -> Callable[[], object]:
+    """Return a call on one thread that takes the longer the more rows there are, with all that it needs prepared."""
+    width = rows.shape[1] // 4
+    hidden, weight = rows[:, :width], rows[:300, :width]
+    if name == "quantize":
+        return functools.partial(native.quantize, hidden, threads=1)
+    if name == "logits of integers":
+        return functools.partial(native.logits, hidden, native.quantize(weight), threads=1)
+    if name == "LMHead.topk":
+        return functools.partial(native.LMHead(weight, screen="int8").topk, hidden, 50, threads=1)
+    operands = (hidden, weight) if "weight" in OPERANDS[name] else (rows,)
+    given: dict[str, Any] = dict(zip(OPERANDS[name], operands, strict=True))
+    if name in LOSSES:
+        given["targets"] = np.zeros(len(rows), np.int64)
+    if name.endswith("topk"):
+        given["k"] = 50
+    return functools.partial(getattr(native, name), **given, threads=1)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_gil_is_released(name: str) -> None:
     """Another thread waits for a lock that this one frees just before the call. The interpreter is told never to make
     this thread give way, so the other one gets anywhere before the call is over only if the call itself lets go.
     """
     row = np.arange(20_000, dtype=np.float32)  # ascending: the slowest order for top-k
-    options: dict[str, Any] = {"k": 50} if name.endswith("topk") else {}
     interval = sys.getswitchinterval()
 
     def meanwhile(ready: threading.Event, lock: threading.Lock, log: list[str]) -> None:
@@ -231,11 +284,7 @@ def test_the_gil_is_released(name: str) -> None:
         21
     ):  # on a busy machine the other thread wakes late: calls grow from milliseconds to a tenth of a second
         rows = np.broadcast_to(row, (64 << attempt // 3, row.size))
-        width = row.size // 4
-        operands = (rows[:, :width], rows[:300, :width]) if "weight" in OPERANDS[name] else (rows,)
-        given: dict[str, Any] = dict(zip(OPERANDS[name], operands, strict=True))
-        if name in LOSSES:
-            given["targets"] = np.zeros(len(rows), np.int64)
+        call = long_call(name, rows)
         ready, lock, log = threading.Event(), threading.Lock(), list[str]()
         with lock:
             thread = threading.Thread(target=meanwhile, args=(ready, lock, log))
@@ -243,7 +292,7 @@ def test_the_gil_is_released(name: str) -> None:
             ready.wait()
             sys.setswitchinterval(1000)
         try:
-            getattr(native, name)(**given, **options, threads=1)
+            call()
             ran = len(log) > 0
         finally:
             sys.setswitchinterval(interval)
@@ -260,11 +309,11 @@ import hashlib, os, sys, threading, warnings
 sys.path.insert(0, {here!r})
 warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later warn of fork() beside threads
 import lmhead_native as native
-from test_process import WORK, answers
+from test_process import NAMES, answers
 
 def digest(threads=None):
     found = hashlib.sha256()
-    for name in sorted(WORK):
+    for name in sorted(NAMES):
         for array in answers(name, threads):
             found.update(array.tobytes())
     return found.hexdigest()

@@ -103,6 +103,20 @@ def test_scales_are_the_nearest_numbers(bits: int) -> None:
         assert_same_bits(halves.scales, (most / LIMIT[bits]).astype(np.float16))
 
 
+def test_float16_scales_are_rounded_once() -> None:
+    """A float64 just off the middle of two float16 is nearer to one of them; by way of float32 it would be a tie."""
+    for scale in (1.0, 2.0**-14, 2.0**-16):
+        for units in (1, 2, 17, 1022):  # of the last place, which is the 2^-10th of 1 and never less than 2^-24
+            last = max(scale * 2.0**-10, 2.0**-24)
+            for off in (2.0**-40, -(2.0**-40)):
+                exact = scale + last * (units + 0.5 + off)
+                q = native.quantize(np.full((1, 3), exact * 127), scale_dtype="float16")
+                assert exact * 127 / 127 == exact
+                assert_same_bits(q.scales, np.array([[exact]]).astype(np.float16))
+    weight = np.full((1, 1), 127 * (1 + 2.0**-11 + 2.0**-40))
+    assert native.quantize(weight, scale_dtype="float16").scales[0, 0] == 1 + 2.0**-10
+
+
 def test_ties_go_to_even() -> None:
     row = np.array([127, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 126.5, -0.0], np.float32)
     np.testing.assert_array_equal(native.quantize(row[None]).values, [[127, 0, 2, 2, 0, -2, -2, 126, 0]])

@@ -10,6 +10,7 @@ import gc
 import itertools
 import pickle
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -315,6 +316,28 @@ def test_results_over_the_weight() -> None:
         native.logits(np.ones(64, np.float32), weight, out=out)
 
 
+@pytest.mark.parametrize("bits", [8, 4])
+def test_results_over_the_scales(bits: int) -> None:
+    """The integers' owner and the scales' may be two."""
+    q = native.quantize(np.random.default_rng(5).standard_normal((4, 128)), bits, 32)
+    scales = q.scales.copy()
+    weight = native.QuantizedWeight._of(q.values.copy(), scales, 128, bits, 32)
+    hidden, before = np.ones((2, 128), np.float32), scales.copy()
+    with pytest.raises(ValueError, match=r"^out: expected memory apart from weight, got memory that overlaps it"):
+        native.logits(hidden, weight, out=scales.reshape(-1)[:8].reshape(2, 4))
+    memory = np.zeros(1000, np.float32)
+    memory[:16] = scales.ravel()
+    weight = native.QuantizedWeight._of(q.values.copy(), memory[:16].reshape(4, 4), 128, bits, 32)
+    with pytest.raises(ValueError, match=r"^dhidden_out: expected memory apart from weight, got memory that overlaps"):
+        native.linear_cross_entropy_with_grad(
+            hidden, weight, [0, 1], wrt=("hidden",), dhidden_out=memory[8:264].reshape(2, 128)
+        )
+    assert_same_bits(scales, before)
+    beside = memory[16:272].reshape(2, 128)
+    native.linear_cross_entropy_with_grad(hidden, weight, [0, 1], wrt=("hidden",), dhidden_out=beside)
+    assert_same_bits(memory[:16], before.ravel())
+
+
 @pytest.mark.parametrize(
     ("values", "scales", "rest", "error"),
     [
@@ -428,28 +451,12 @@ def test_bfloat16_of_a_file(each_isa: str, threads: int) -> None:
 
 # ---- memory --------------------------------------------------------------------------------------------------------
 
-# The last byte of every array is the last of its page, and the next page must not be touched.
-GUARDED = """
-import ctypes
-import mmap
+GUARDED = f"""
 import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
 import numpy as np
 import lmhead_native as native
-from lmhead_native import _core
-
-PAGE = mmap.PAGESIZE
-libc = ctypes.CDLL(None, use_errno=True)
-
-def at_the_end(array):
-    array = np.ascontiguousarray(array)
-    pages = -(-array.nbytes // PAGE)
-    memory = mmap.mmap(-1, (pages + 1) * PAGE)
-    whole = np.frombuffer(memory, np.uint8)
-    guard = ctypes.c_void_p(whole.ctypes.data + pages * PAGE)
-    assert libc.mprotect(guard, ctypes.c_size_t(PAGE), 0) == 0
-    copy = whole[pages * PAGE - array.nbytes : pages * PAGE].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
+from guarded import at_the_end
 
 rng = np.random.default_rng(0)
 for width in (1, 15, 16, 31, 33, 65, 127):

@@ -132,6 +132,14 @@ def test_few_are_computed() -> None:
     assert (many < 200).all() if any_number_of_rows() else (many == 8000).all()
 
 
+@every_pair
+def test_every_pair_is_screened(hidden_dtype: np.dtype[Any], weight_dtype: np.dtype[Any]) -> None:
+    """A single row goes over the screen whatever its dtype and the weight's, and few logits are computed."""
+    rng = np.random.default_rng(12)
+    hidden, weight = rng.standard_normal((1, 128)), rng.standard_normal((4000, 128))
+    assert (check(hidden.astype(hidden_dtype), weight.astype(weight_dtype), 5) < 100).all()
+
+
 # ---- the real head -------------------------------------------------------------------------------------------------
 
 
@@ -275,12 +283,21 @@ def test_empty_axes() -> None:
 def test_refusals() -> None:
     hidden, weight = np.zeros((2, 4), "f4"), np.zeros((9, 4), "f4")
     screen = _core.Screen(weight)
-    with pytest.raises(
-        ValueError,
-        match=r"^weight: expected the weight that the screen was made from, of shape \(9, 4\), got float32 of",
-    ):
-        _core.screened_topk(screen, hidden, np.zeros((8, 4), "f4"), 1, None, None, None, None)
+    others: list[tuple[Any, str]] = [
+        (np.zeros((8, 4), "f4"), r"float32 of shape \(8, 4\)"),
+        (weight.astype("f2"), r"float16 of shape \(9, 4\)"),
+        (weight.astype(oracle.BFLOAT16), r"bfloat16 of shape \(9, 4\)"),
+        (native.quantize(weight), r"a quantised weight of shape \(9, 4\)"),
+        (native.quantize(weight, 4), r"a quantised weight of shape \(9, 4\)"),
+    ]
+    for other, got in others:
+        expected = r"^weight: expected the weight that the screen was made from, float32 of shape \(9, 4\), got "
+        with pytest.raises(ValueError, match=expected + got):
+            _core.screened_topk(screen, hidden, other, 1, None, None, None, None)
     with pytest.raises(ValueError, match=r"^weight: expected the weight that .* got float64 of shape"):
         _core.screened_topk(screen, hidden.astype("f8"), weight.astype("f8"), 1, None, None, None, None)
+    halves = weight.astype("f2")
+    with pytest.raises(ValueError, match=r" made from, float16 of shape \(9, 4\), got float32 of shape"):
+        _core.screened_topk(_core.Screen(halves), hidden, weight, 1, None, None, None, None)
     with pytest.raises(ValueError, match=r"^k: expected an integer from 0 to V = 9, got 10"):
         _core.screened_topk(screen, hidden, weight, 10, None, None, None, None)

@@ -48,7 +48,8 @@ py::tuple loss_and_gradients(py::handle hidden, py::handle weight, py::handle ta
     value_error("wrt", "names without 'weight' for a quantised weight, which has no gradient", wanted.text,
                 call.loss.bias.given ? "pass wrt=('hidden', 'bias')" : "pass wrt=('hidden',)");
   const std::string unasked = "wrt is " + wanted.text;
-  std::vector<Memory> inputs{call.head.hidden.memory(), call.head.weight.memory(), call.loss.bias.memory, call.loss.class_weight.memory, outer.memory};
+  std::vector<Memory> inputs = call.head.memory();
+  inputs.insert(inputs.end(), {call.loss.bias.memory, call.loss.class_weight.memory, outer.memory});
   inputs.insert(inputs.end(), call.targets.memory.begin(), call.targets.memory.end());
   const Gradients arrays = gradient_outputs(
       {{"dhidden_out", py::object(given["dhidden_out"]), call.head.hidden.shape, wanted.hidden ? "" : unasked},

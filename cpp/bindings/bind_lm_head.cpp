@@ -23,10 +23,12 @@ py::array owning_array(const py::dtype& dtype, const std::vector<int64_t>& shape
 // Rows of bytes, whatever they mean.
 py::array copy_of_bytes(const py::array& array, int threads) {
   const int64_t n_rows = array.shape(0), row_bytes = array.shape(1) * array.itemsize();
+  const char* from = static_cast<const char*>(array.data());
+  const ptrdiff_t stride = array.strides(0);
   Buffer<char> copy;
   {
     const py::gil_scoped_release release;
-    copy = prepared_bytes(static_cast<const char*>(array.data()), n_rows, row_bytes, array.strides(0), threads);
+    copy = prepared_bytes(from, n_rows, row_bytes, stride, threads);
   }
   return owning_array(array.dtype(), {n_rows, array.shape(1)}, std::move(copy));
 }

@@ -29,9 +29,11 @@ py::tuple screened_topk(const Screen& screen, py::handle hidden, py::handle weig
                         py::handle scale, py::handle threads) {
   const HeadArguments a = head_arguments(hidden, weight, bias, softcap, scale);
   const std::vector<int64_t> made_from{screen.n_ids(), screen.width()};
-  if (a.head.doubles() || a.head.weight.shape != made_from)
-    value_error("weight", "the weight that the screen was made from, of shape " + shape_text(made_from),
-                dtype_text(a.head.weight.dtype) + " of shape " + shape_text(a.head.weight.shape));
+  const Operand& given = a.head.weight;
+  const bool quantized = given.quantized.bits != 0;
+  if (quantized || given.dtype != screen.dtype() || given.shape != made_from)
+    value_error("weight", "the weight that the screen was made from, " + dtype_text(screen.dtype()) + " of shape " + shape_text(made_from),
+                (quantized ? "a quantised weight" : dtype_text(given.dtype)) + " of shape " + shape_text(given.shape));
   const int64_t count = integer_option("k", k, 0, screen.n_ids(), "an integer from 0 to V = " + std::to_string(screen.n_ids()));
   const int n_threads = threads_option(threads);
   const std::vector<int64_t> shape = with_last(a.head.hidden.shape, count);

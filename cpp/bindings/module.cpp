@@ -9,6 +9,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   lmhead::bind_softmax(m);
   lmhead::bind_cross_entropy(m);
   lmhead::bind_linear_cross_entropy(m);
+  lmhead::bind_stored_weight(m);
   lmhead::bind_quantize(m);
   lmhead::bind_norm(m);
   lmhead::bind_screen(m);

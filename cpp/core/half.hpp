@@ -1,10 +1,23 @@
 // float32 to float16, nearest even: results that are rounded once at their end. (bfloat16 is a kernel, `narrow_bf16`.)
+// And the way of a float64 to either half, also rounded once.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
 namespace lmhead {
+
+// A float64 as a float32 whose last bit stands for whatever was cut off (round to odd), which leaves a second rounding to a half correct.
+inline float narrow_to_odd(double x) {
+  float narrow = static_cast<float>(x);
+  uint32_t u;
+  std::memcpy(&u, &narrow, 4);
+  const double found = narrow;
+  if (x != x || found == x || (u & 1u)) return narrow;
+  u += (found < 0 ? -found : found) > (x < 0 ? -x : x) ? -1u : 1u;
+  std::memcpy(&narrow, &u, 4);
+  return narrow;
+}
 
 inline uint16_t narrow_f16(float x) {
   uint32_t u;

@@ -24,7 +24,7 @@ int32_t correction(const Number* numbers, int64_t n) {
 
 Screen::Screen(const KernelTable& table, const Rows& weight, int threads)
     : n_ids_(weight.n_rows), width_(weight.width), n_blocks_(ceil_div(weight.n_rows, kScreenBlock)), n_chunks_(ceil_div(weight.width, 4)),
-      plane_(n_blocks_ * n_chunks_ * 4 * kScreenBlock), scales_(padded_ids()), errors_(padded_ids()), norms_(padded_ids()) {
+      dtype_(weight.dtype), plane_(n_blocks_ * n_chunks_ * 4 * kScreenBlock), scales_(padded_ids()), errors_(padded_ids()), norms_(padded_ids()) {
   struct Scratch {
     Buffer<float> rows;
     Buffer<uint8_t> bytes;

@@ -15,6 +15,8 @@ class Screen {
 
   int64_t n_ids() const { return n_ids_; }
   int64_t width() const { return width_; }
+  // Of the weight: rows of another one may differ from these by more than any bound.
+  DType dtype() const { return dtype_; }
   int64_t padded_ids() const { return n_blocks_ * kScreenBlock; }
   int64_t padded_width() const { return 4 * n_chunks_; }
   int64_t bytes() const { return padded_ids() * (padded_width() + 3 * int64_t(sizeof(float))); }
@@ -41,6 +43,7 @@ class Screen {
                   double& greatest);
 
   int64_t n_ids_, width_, n_blocks_, n_chunks_;
+  DType dtype_;
   double greatest_ = 0;
   Buffer<uint8_t> plane_;
   Buffer<float> scales_, errors_, norms_;

@@ -6,6 +6,7 @@
 
 #include "core/half.hpp"
 #include "core/parallel.hpp"
+#include "core/read_block.hpp"
 #include "dispatch/tables.hpp"
 
 namespace lmhead {
@@ -60,7 +61,7 @@ float float_scale(double max, int limit) {
 uint16_t half_scale(const KernelTable& table, double max, int limit) {
   const double exact = max / limit;
   if (exact > 65504 || exact < 0x1p-24) return 0;
-  const uint16_t scale = narrow_f16(static_cast<float>(exact));
+  const uint16_t scale = narrow_f16(narrow_to_odd(exact));
   return double(widened(table, scale)) * (limit + 0.5) >= max ? scale : static_cast<uint16_t>(scale + 1);
 }
 
@@ -95,8 +96,9 @@ class Quantizer {
     run_tasks(small ? 1 : threads, ceil_div(weight_.n_rows, kRowsTogether), [&](int worker, int64_t task) {
       Scratch& mine = scratch_[static_cast<size_t>(worker)];
       const int64_t first = task * kRowsTogether, n = std::min(kRowsTogether, weight_.n_rows - first);
-      const T* rows = read(first, n, mine);
-      for (int64_t i = 0; i < n; ++i) quantize_row(rows + i * weight_.width, first + i, mine);
+      const T* found[kRowsTogether];
+      read_block(table_, weight_, first, n, mine.rows.reserve(n * weight_.width), mine.temporary, found);
+      for (int64_t i = 0; i < n; ++i) quantize_row(found[i], first + i, mine);
     });
     QuantizeRefusal first;
     for (const Scratch& mine : scratch_) {
@@ -109,26 +111,10 @@ class Quantizer {
  private:
   struct Scratch {
     Buffer<T> rows;
-    Buffer<T> column;
     Buffer<int8_t> integers;
     Buffer<char> temporary;
     QuantizeRefusal refusal;  // the first of this worker, whose tasks come in ascending order
   };
-
-  const T* read(int64_t first, int64_t n, Scratch& mine) const {
-    const int64_t width = weight_.width;
-    T* rows = mine.rows.reserve(n * width);
-    if (weight_.is_quantized() || weight_.row_stride != item_size(weight_.dtype) || weight_.swapped || width <= 1) {
-      for (int64_t i = 0; i < n; ++i) copy_row(table_, weight_, first + i, 0, width, RowLayout::wide, rows + i * width, mine.temporary);
-      return rows;
-    }
-    T* column = mine.column.reserve(n);
-    for (int64_t d = 0; d < width; ++d) {
-      convert_run(table_, weight_.row(first) + d * weight_.element_stride, n, weight_.dtype, RowLayout::wide, column);
-      for (int64_t i = 0; i < n; ++i) rows[i * width + d] = column[i];
-    }
-    return rows;
-  }
 
   void quantize_row(const T* w, int64_t row, Scratch& mine) {
     const int64_t width = weight_.width, groups = ceil_div(width, out_.group);

@@ -13,7 +13,11 @@ struct HeadArguments {
   SmallArray bias;  // keeps options.bias alive
   HeadOptions options;
 
-  std::vector<Memory> memory() const { return {head.hidden.memory(), head.weight.memory(), bias.memory}; }
+  std::vector<Memory> memory() const {
+    std::vector<Memory> all = head.memory();
+    all.push_back(bias.memory);
+    return all;
+  }
 };
 
 inline HeadArguments head_arguments(py::handle hidden, py::handle weight, py::handle bias, py::handle softcap, py::handle scale) {

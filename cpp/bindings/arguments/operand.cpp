@@ -5,6 +5,7 @@
 #include "bindings/arguments/array.hpp"
 #include "bindings/arguments/dlpack.hpp"
 #include "bindings/arguments/stored_weight.hpp"
+#include "core/half.hpp"
 
 namespace lmhead {
 namespace {
@@ -57,15 +58,12 @@ py::object dtype_beside(const Operand* operand) {
   return py::dtype(operand->dtype == DType::float64 ? "float64" : operand->dtype == DType::float16 ? "float16" : "float32");
 }
 
-// bfloat16 of a float64, rounded once, ties to even: first to float32 with the last bit standing for whatever was cut off (round
-// to odd), which leaves the second rounding correct.
+// bfloat16 of a float64, rounded once, ties to even.
 uint16_t bfloat16_bits(double x) {
-  float narrow = static_cast<float>(x);
+  const float narrow = narrow_to_odd(x);
   uint32_t u;
   std::memcpy(&u, &narrow, sizeof(u));
   if (x != x) return static_cast<uint16_t>(u >> 16 | 0x40u);
-  const bool cut = static_cast<double>(narrow) != x, even = !(u & 1u);
-  if (cut && even) u = (narrow < 0 ? narrow < x : narrow > x) ? u - 1 : u + 1;
   return static_cast<uint16_t>((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
 }
 
@@ -116,6 +114,11 @@ Memory Operand::memory() const {
   if (quantized.bits != 0) return memory_of(name.c_str(), owner.cast<const StoredWeight&>().values);
   const auto [first, last] = extent(data, item_size(dtype), shape, strides);
   return {name, owner, first, last};
+}
+
+Memory Operand::scales_memory() const {
+  if (quantized.bits == 0) return {};
+  return memory_of(name.c_str(), owner.cast<const StoredWeight&>().scales);  // blocks, which hold their scales, have an empty array here
 }
 
 Rows Operand::rows() const {

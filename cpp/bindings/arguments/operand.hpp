@@ -23,6 +23,7 @@ struct Operand {
 
   int64_t size() const;
   Memory memory() const;
+  Memory scales_memory() const;  // of a quantised weight; else none
   // Leading axes as rows of the last axis; ndim >= 1.
   Rows rows() const;
 };
@@ -42,6 +43,7 @@ struct Head {
   Operand hidden, weight;
   bool doubles() const { return weight.dtype == DType::float64; }
   int64_t vocabulary() const { return weight.shape[0]; }
+  std::vector<Memory> memory() const { return {hidden.memory(), weight.memory(), weight.scales_memory()}; }
 };
 Head head_operands(py::handle hidden, py::handle weight);
 

@@ -1,0 +1,51 @@
+// The weights that are kept in other storage than arrays of floats, and their rows as float32.
+#include "bindings/arguments/ids.hpp"
+#include "bindings/arguments/stored_weight.hpp"
+#include "bindings/topics.hpp"
+#include "core/parallel.hpp"
+#include "ops/quantize.hpp"
+
+namespace lmhead {
+namespace {
+
+py::array_t<float> dequantize_weight(const StoredWeight& weight) {
+  py::array_t<float> out(weight.shape);
+  const Rows rows = weight.operand("weight", weight.values).rows();
+  float* to = out.mutable_data();
+  {
+    const py::gil_scoped_release release;
+    dequantize_rows(rows, nullptr, rows.n_rows, to, default_threads());
+  }
+  return out;
+}
+
+py::array_t<float> gather_rows(const StoredWeight& weight, py::handle ids_object) {
+  const Ids ids = ids_argument(ids_object, weight.shape[0]);
+  std::vector<int64_t> shape = ids.shape;
+  shape.push_back(weight.shape[1]);
+  py::array_t<float> out(shape);
+  const Rows rows = weight.operand("weight", weight.values).rows();
+  float* to = out.mutable_data();
+  {
+    const py::gil_scoped_release release;
+    dequantize_rows(rows, ids.values.data(), static_cast<int64_t>(ids.values.size()), to, default_threads());
+  }
+  return out;
+}
+
+}  // namespace
+
+void bind_stored_weight(py::module_& m) {
+  py::class_<StoredWeight>(m, "StoredWeight")
+      .def_property_readonly("__lmhead_weight__", [](py::object self) { return self; })
+      .def_property_readonly("shape", [](const StoredWeight& w) { return py::make_tuple(w.shape[0], w.shape[1]); })
+      .def_property_readonly("is_quantized", [](const StoredWeight& w) { return w.quantized.bits != 0; })
+      .def_property_readonly("stored", [](const StoredWeight& w) { return w.values; })
+      .def("dequantize", &dequantize_weight)
+      .def("gather", &gather_rows);
+  m.def("quantized_weight", &quantized_weight);
+  m.def("q8_0_weight", &q8_0_weight);
+  m.def("bfloat16_weight", &bfloat16_weight);
+}
+
+}  // namespace lmhead
