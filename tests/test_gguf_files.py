@@ -120,7 +120,7 @@ def test_other_types_are_dequantised_with_progress(tmp_path: Path) -> None:
 
 def test_dequantising_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(ImportError, match=r"output\.weight is Q4_0, .*gguf is not installed; pip install 'lmhead_nat"):
+    with pytest.raises(ImportError, match=r"output\.weight is Q4_0, .*gguf is not installed; pip install gguf"):
         head_of(tmp_path, LLAMA, [Tensor("output.weight", "Q4_0", (1, 32), bytes(18))])
 
 
