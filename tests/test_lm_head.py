@@ -169,6 +169,16 @@ def test_it_is_immutable() -> None:
         del head.norm.eps  # type: ignore[union-attr]
 
 
+def test_options_are_kept_by_value() -> None:
+    softcap, eps = np.array(20.0), np.array(0.5)
+    head = native.LMHead(WEIGHT, softcap=softcap, norm=native.RMSNorm(eps=eps))  # type: ignore[arg-type]
+    expected = head.logits(HIDDEN)
+    softcap[...], eps[...] = 1.0, 9.0
+    oracle.assert_same_bits(head.logits(HIDDEN), expected)
+    with pytest.raises(AttributeError, match="LMHead is immutable"):
+        head.__init__(WEIGHT[:5])  # type: ignore[misc]
+
+
 @pytest.mark.parametrize("bits", [8, 4])
 def test_quantized_weights(each_isa: str, bits: int) -> None:
     weight = native.quantize(WEIGHT, bits, 32)
@@ -201,6 +211,12 @@ def test_a_unit_row_finds_itself() -> None:
         ((WEIGHT, ["a"] * 531), {}, TypeError, "bias: expected"),
         ((WEIGHT,), {"softcap": -1.0}, ValueError, "softcap: expected"),
         ((WEIGHT,), {"scale": np.inf}, ValueError, "scale: expected"),
+        (
+            (WEIGHT,),
+            {"screen": np.array(["int8", "auto"])},
+            ValueError,
+            "screen: expected 'auto', 'int8' or None, got ",
+        ),
         ((WEIGHT,), {"screen": "int4"}, ValueError, "screen: expected 'auto', 'int8' or None, got 'int4'"),
         ((WEIGHT.astype(np.float64),), {"screen": "int8"}, TypeError, "weight: expected float32, float16 or bfloat16"),
         ((WEIGHT,), {"prepare": "no"}, TypeError, "prepare: expected True or False, got 'no'"),
@@ -266,7 +282,7 @@ def test_calls_refuse_in_the_words_of_their_functions() -> None:
         head.topk(HIDDEN, 532)
     with pytest.raises(TypeError, match=r"^k: expected"):
         head.topk(HIDDEN, 2.0)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="softcap"):
+    with pytest.raises(TypeError, match=r"^softcap: expected no such option, as the head brings it, got 3\.0"):
         head.cross_entropy(HIDDEN, TARGETS, softcap=3.0)
     with pytest.raises(TypeError, match=r"^weight: expected float64 beside the float64 hidden, got float32"):
         head.topk(HIDDEN.astype(np.float64), 3)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import gc
 import importlib.util
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +107,38 @@ def test_softcap_and_scale_of_the_metadata(tmp_path: Path) -> None:
     assert (head.softcap, head.scale) == (16.0, 0.5)
     expected = 8 * np.tanh(0.5 * native.logits(HIDDEN, WEIGHT).astype(float) / 8)  # models that have both scale first
     np.testing.assert_allclose(head.logits(HIDDEN), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        (
+            ("llama.logit_scale", ARRAY, (F32, [0.25])),
+            "llama.logit_scale: expected a number or a short text, got ",
+        ),
+        (("llama.final_logit_softcapping", STRING, "8" * 5000), "llama.final_logit_softcapping: expected a number or "),
+        (("split.count", ARRAY, (F32, [2.0])), "split.count: expected a number or a short text, got an array"),
+    ],
+    ids=["scale", "softcap", "split"],
+)
+def test_metadata_of_the_wrong_kind(tmp_path: Path, pair: tuple[str, int, Any], message: str) -> None:
+    path = gguf_file(tmp_path, "F32", [pair])
+    with pytest.raises(ValueError, match=re.escape(f"{path}: {message}")):
+        native.LMHead.from_gguf(path)
+
+
+def test_a_config_that_cannot_be_read_is_no_absent_one(tmp_path: Path) -> None:
+    folder = safetensors_folder(tmp_path, "F32")
+    (folder / "config.json").write_text('{"model_type": ["gemma2"]}')
+    with pytest.raises(ValueError, match=r"config\.json: model_type: expected a text, got an array"):
+        native.LMHead.from_safetensors(folder)
+    (folder / "config.json").write_text('{"tie_word_embeddings": "no"}')
+    with pytest.raises(ValueError, match=r"config\.json: tie_word_embeddings: expected true or false, got a"):
+        native.LMHead.from_safetensors(folder)
+    (folder / "config.json").unlink()
+    (folder / "config.json").symlink_to(tmp_path / "gone")
+    with pytest.raises(FileNotFoundError):
+        native.LMHead.from_safetensors(folder)
 
 
 def test_the_mapping_outlives_the_name_of_the_file(tmp_path: Path) -> None:
@@ -217,6 +251,9 @@ def test_topk_refuses_other_things(tmp_path: Path, states: str, capsys: pytest.C
     assert "Q8_0.gguf: weight: expected float32, float16 or bfloat16" in capsys.readouterr().err
     assert main(["topk", states, "--hidden", states]) == 1
     assert "states.npy: magic: expected b'GGUF', got" in capsys.readouterr().err
+    os.mkfifo(tmp_path / "pipe")
+    assert main(["topk", path, "--hidden", str(tmp_path / "pipe")]) == 1
+    assert "pipe: expected a file, got a folder, pipe or device" in capsys.readouterr().err
     np.savez(tmp_path / "states.npz", other=HIDDEN)
     assert main(["topk", path, "--hidden", str(tmp_path / "states.npz")]) == 1
     assert "expected an array named 'hidden', got other" in capsys.readouterr().err

@@ -5,6 +5,7 @@ Each is refused by a ValueError that names file and field, at once and in little
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from collections.abc import Callable, Iterator
@@ -54,6 +55,25 @@ def at(place: int, layout: str, *values: float) -> bytes:
 def behind(name: bytes) -> int:
     """Return the place behind a name in the file."""
     return GGUF.index(struct.pack("<Q", len(name)) + name) + 8 + len(name)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        (8, "tensor_count: expected at most 131072 items, got 67108864 items"),
+        (16, "metadata_kv_count: expected at most 65536 items, got 67108864 items"),
+        (behind(b"tokens") + 8, "tokens: expected at most 8388608 items, got 67108864 items"),
+        (behind(b"deep") + 8, "deep: expected at most 4096 items, got 67108864 items"),
+        (behind(b"deep") + 33, "deep: expected at most 8388608 items, got 67108864 items"),
+    ],
+)
+def test_gguf_that_is_long_enough_for_its_counts(tmp_path: Path, place: int, message: str) -> None:
+    """A sparse file costs nothing on disk, so its length bounds no work."""
+    path = tmp_path / "file.gguf"
+    path.write_bytes(GGUF[:place] + struct.pack("<Q", 2**26) + GGUF[place + 8 :])
+    os.truncate(path, 2**36)
+    with pytest.raises(ValueError, match=re.escape(f"{path}: {message}")), little_memory():
+        find(path)
 
 
 @pytest.mark.parametrize("number", HUGE)

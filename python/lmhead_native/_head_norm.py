@@ -53,6 +53,7 @@ class RMSNorm(_Frozen):
         object.__setattr__(self, "gain", _kept("gain", gain))
         object.__setattr__(self, "eps", eps)
         self(_no_rows(self.gain))
+        object.__setattr__(self, "eps", float(eps))
 
     def __call__(self, x: Array, *, threads: int | None = None) -> Result:
         """Return the norm of x (..., D), as `rms_norm` does."""
@@ -91,6 +92,7 @@ class LayerNorm(_Frozen):
         object.__setattr__(self, "bias", _kept("bias", bias))
         object.__setattr__(self, "eps", eps)
         self(_no_rows(self.gain, self.bias))
+        object.__setattr__(self, "eps", float(eps))
 
     def __call__(self, x: Array, *, threads: int | None = None) -> Result:
         """Return the norm of x (..., D), as `layer_norm` does."""

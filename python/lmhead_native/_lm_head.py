@@ -127,6 +127,8 @@ class LMHead:
         prepare: bool = True,
         threads: int | None = None,
     ) -> None:
+        if hasattr(self, "shape"):
+            raise AttributeError("LMHead is immutable: it cannot be made again; make another")
         vocabulary, width, dtype, n_bytes = _core.weight_facts(weight)
         _check(screen, norm, prepare)
         screenable = dtype in SCREENED and width <= _core.SCREEN_WIDTH
@@ -162,8 +164,8 @@ class LMHead:
             ),
             "bias": kept,
             "norm": norm,
-            "softcap": softcap,
-            "scale": scale,
+            "softcap": None if softcap is None else float(softcap),
+            "scale": None if scale is None else float(scale),
             "screen": screen,
             "source": None,
             "notes": (),
@@ -316,6 +318,9 @@ class LMHead:
 
     def cross_entropy(self, hidden: Array, targets: Array, **options: Any) -> Any:
         """`linear_cross_entropy` of this head, which brings weight, bias, softcap and scale; other options are its."""
+        for name in ("weight", "bias", "softcap", "scale"):
+            if name in options:
+                raise TypeError(f"{name}: expected no such option, as the head brings it, got {options[name]!r}")
         states = self._normed(hidden, options.get("threads"))
         return linear_cross_entropy(states, self._weight, targets, **self._options(), **options)
 
@@ -356,7 +361,7 @@ def _numbers(sequence: Array, dtype: str) -> Array:
 
 
 def _check(screen: object, norm: object, prepare: object) -> None:
-    if screen is not None and screen not in ("auto", "int8"):
+    if screen is not None and not (isinstance(screen, str) and screen in ("auto", "int8")):
         raise ValueError(f"screen: expected 'auto', 'int8' or None, got {screen!r}")
     if norm is not None and not isinstance(norm, RMSNorm | LayerNorm):
         raise TypeError(f"norm: expected an RMSNorm, a LayerNorm or None, got {type(norm).__name__}")

@@ -20,9 +20,13 @@ Scalar: TypeAlias = int | float | bool | str
 LONGEST_NAME = 65535  # of a key or tensor: the specification's bound for keys
 LONGEST_VALUE = 4096  # longer texts (chat templates, licences) are passed over
 DEEPEST_ARRAY = 4  # arrays of arrays are legal; nobody writes them
+# What a header may make us do one by one: some ten times what the largest models have.
+MOST_TENSORS, MOST_PAIRS, MOST_STRINGS, MOST_ARRAYS = 2**17, 2**16, 2**23, 2**12
 DEFAULT_ALIGNMENT = 32
 
 BOOL, STRING, ARRAY = 7, 8, 9
+# Arrays of these are walked through item by item.
+LONGEST_ARRAYS = {STRING: MOST_STRINGS, ARRAY: MOST_ARRAYS}
 # Value types that are plain numbers.
 NUMBERS = {
     0: struct.Struct("<B"),
@@ -120,10 +124,22 @@ class GgufFile:
         cursor = Cursor(self.file)
         self._check_version(cursor)
         # A tensor takes a length, one character, the number of dimensions, one of them, a type and an offset.
-        tensor_count = cursor.count("tensor_count", 8 + 1 + 4 + 8 + 4 + 8)
-        for _ in range(cursor.count("metadata_kv_count", 8 + 1 + 4 + 1)):
+        tensor_count = cursor.count("tensor_count", 8 + 1 + 4 + 8 + 4 + 8, MOST_TENSORS)
+        for _ in range(cursor.count("metadata_kv_count", 8 + 1 + 4 + 1, MOST_PAIRS)):
             self._read_pair(cursor)
         self.tensors = self._read_tensors(cursor, tensor_count)
+
+    def scalar(self, key: str) -> Scalar | None:
+        """Return a number, boolean or text, or None where there is nothing of that name.
+
+        Raises
+        ------
+        ValueError
+            It is an array, or a text of more than 4096 bytes.
+        """
+        if key in self._arrays:
+            raise malformed(self.path, key, "a number or a short text", "an array or a long text")
+        return self.metadata.get(key)
 
     def has_strings(self, key: str) -> bool:
         """Tell whether there is an array of strings of that name."""
@@ -160,7 +176,7 @@ class GgufFile:
         kind = cursor.u32(key)
         if kind == ARRAY:
             item = cursor.u32(key)
-            count = cursor.count(key, self._smallest(key, item))
+            count = cursor.count(key, self._smallest(key, item), LONGEST_ARRAYS.get(item))
             self._arrays[key] = (item, count, cursor.position)
             self._skip_array(cursor, key, item, count, depth=1)
         elif kind == STRING:
@@ -195,7 +211,8 @@ class GgufFile:
         else:
             for _ in range(count):
                 inner = cursor.u32(key)
-                self._skip_array(cursor, key, inner, cursor.count(key, self._smallest(key, inner)), depth + 1)
+                inner_count = cursor.count(key, self._smallest(key, inner), LONGEST_ARRAYS.get(inner))
+                self._skip_array(cursor, key, inner, inner_count, depth + 1)
 
     def _read_tensors(self, cursor: Cursor, count: int) -> dict[str, GgufTensor]:
         table: dict[str, GgufTensor] = {}

@@ -63,7 +63,6 @@ class _Model:
     def __init__(self, path: Path) -> None:
         self.files = [GgufFile(part) for part in _parts(path)]
         self.path = self.files[0].path
-        self.metadata = self.files[0].metadata
         self.architecture = self._architecture()
         self.where: dict[str, GgufFile] = {}
         for file in self.files:
@@ -73,11 +72,11 @@ class _Model:
                 self.where[name] = file
 
     def _architecture(self) -> str:
-        name, parts = self.metadata.get("general.architecture"), self.metadata.get("split.count", 1)
+        name, parts = self.files[0].scalar("general.architecture"), self.files[0].scalar("split.count")
         if not isinstance(name, str):
             got = "none" if name is None else shown(repr(name))
             raise malformed(self.path, "general.architecture", "a text", got)
-        if len(self.files) == 1 and parts not in (0, 1):
+        if len(self.files) == 1 and parts not in (None, 0, 1):
             expected = "one file, or a name that ends in -00001-of-00002.gguf"
             raise malformed(self.path, "split.count", expected, f"part of {shown(repr(parts))}")
         return name
@@ -104,7 +103,7 @@ class _Model:
 
     def _number(self, name: str, *, positive: bool = False) -> float | None:
         key = f"{self.architecture}.{name}"
-        value = self.metadata.get(key)
+        value = self.files[0].scalar(key)
         return None if value is None else finite_number(self.path, key, value, positive=positive)
 
     def _norm(self, width: int) -> tuple[FoundNorm | None, tuple[str, ...]]:

@@ -163,13 +163,15 @@ class Cursor:
         except UnicodeDecodeError as error:
             raise malformed(self.file.path, field, "UTF-8", f"byte {error.object[error.start]:#04x}") from None
 
-    def count(self, field: str, smallest: int) -> int:
+    def count(self, field: str, smallest: int, most: int | None = None) -> int:
         """Read a 64-bit number of items of at least `smallest` bytes each, which must fit into what is left."""
         count = self.u64(field)
         if count > self.left // smallest:
             raise malformed(
                 self.file.path, field, f"items of {smallest} bytes or more in the {self.left} left", f"{count} items"
             )
+        if most is not None and count > most:
+            raise malformed(self.file.path, field, f"at most {most} items", f"{count} items")
         return count
 
     def skip_strings(self, field: str, count: int) -> None:

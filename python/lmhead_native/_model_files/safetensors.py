@@ -177,7 +177,7 @@ class Checkpoint:
     def _entry(path: Path) -> Path:
         if path.is_dir():
             for name in (SINGLE, INDEX):
-                if (path / name).exists():
+                if os.path.lexists(path / name):
                     return path / name
             raise FileNotFoundError(errno.ENOENT, f"no {SINGLE} and no {INDEX} in this folder", str(path))
         if PART.search(path.name):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from . import families
 from .found_head import FoundHead, FoundNorm, finite_number, scale_or_none, softcap_of_scaled
-from .json_object import read_object
+from .json_object import kind_of, read_object
 from .mapped import malformed, shown
 from .safetensors import Checkpoint
 from .stored_matrix import matrix_from_safetensors, vector_from_safetensors
@@ -63,10 +63,10 @@ class _Model:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
         self.config_path = checkpoint.folder / CONFIG
-        self.has_config = self.config_path.exists()
+        self.has_config = os.path.lexists(self.config_path)  # a link to nothing is an error, not an absence
         self.config = self._read_config() if self.has_config else {}
-        kind = self.config.get("model_type")
-        self.model_type = kind if isinstance(kind, str) else None
+        self.model_type: str | None = self._kind("model_type", str)
+        self._kind("tie_word_embeddings", bool)
 
     def _read_config(self) -> dict[str, Any]:
         config = read_object(self.config_path, LARGEST_CONFIG)
@@ -74,6 +74,13 @@ class _Model:
             if isinstance(config.get(name), dict):
                 return {**config, **config[name]}  # what the language model says of itself comes first
         return config
+
+    def _kind(self, key: str, kind: type) -> Any:
+        """Return a value of the config, which is null or absent where it is not of this kind."""
+        value = self.config.get(key)
+        if value is not None and not isinstance(value, kind):
+            raise malformed(self.config_path, key, "a text" if kind is str else "true or false", kind_of(value))
+        return value
 
     def head(self) -> FoundHead:
         name, notes = self._head_name()

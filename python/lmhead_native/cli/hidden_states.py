@@ -26,6 +26,8 @@ def read_hidden_states(path: Path) -> NDArray[np.float32]:
     CommandError
         The file is no .npy or .npz, an archive has no array ``hidden``, or the array is no floating one with an axis.
     """
+    if path.exists() and not path.is_file():
+        raise CommandError(f"{path}: expected a file, got a folder, pipe or device")
     try:
         with open(path, "rb") as stream:  # np.load leaves a file that it cannot read open
             stored: Any = np.load(stream, allow_pickle=False)
