@@ -2,6 +2,7 @@
 #include "bindings/arguments/ids.hpp"
 #include "bindings/arguments/stored_weight.hpp"
 #include "bindings/topics.hpp"
+#include "dispatch/tables.hpp"
 #include "core/parallel.hpp"
 #include "ops/quantize.hpp"
 
@@ -33,6 +34,15 @@ py::array_t<float> gather_rows(const StoredWeight& weight, py::handle ids_object
   return out;
 }
 
+// For tests: float32 of one axis, rounded to bfloat16 by the table's kernel, as bits.
+py::array_t<uint16_t> bfloat16_bits(const py::array& values) {
+  if (values.dtype().num() != py::dtype("float32").num() || values.ndim() != 1 || !(values.flags() & py::array::c_style))
+    type_error("values", "float32 of one axis, side by side", "dtype " + std::string(py::str(values.dtype())) + " of shape " + shape_text(shape_of(values)));
+  py::array_t<uint16_t> bits(values.size());
+  table().narrow_bf16(static_cast<const float*>(values.data()), values.size(), bits.mutable_data());
+  return bits;
+}
+
 }  // namespace
 
 void bind_stored_weight(py::module_& m) {
@@ -46,6 +56,7 @@ void bind_stored_weight(py::module_& m) {
   m.def("quantized_weight", &quantized_weight);
   m.def("q8_0_weight", &q8_0_weight);
   m.def("bfloat16_weight", &bfloat16_weight);
+  m.def("bfloat16_bits", &bfloat16_bits);
 }
 
 }  // namespace lmhead
