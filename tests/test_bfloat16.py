@@ -54,5 +54,5 @@ def test_any_number(every_isa: str) -> None:
 
 def test_other_arrays_are_refused() -> None:
     for values in (np.zeros(3), np.zeros((2, 2), np.float32), np.zeros(6, np.float32)[::2]):
-        with pytest.raises(TypeError, match="^values: expected float32 of one axis"):
+        with pytest.raises(TypeError, match=r"^values: expected float32 of one axis"):
             _core.bfloat16_bits(values)
