@@ -15,6 +15,7 @@ import lmhead_native as native
 from lmhead_native import reference
 from oracle import (
     SECOND_ORDER,
+    SMALLEST_NORMAL,
     UNDERFLOW,
     assert_same_bits,
     assert_within,
@@ -137,7 +138,10 @@ def check_linear_cross_entropy_with_grad(
     )
     slope = slope / len(hidden_nd)
     weight = widen(weight_vd)
+    # Probabilities below the smallest normal float32 may be 0, on both sides of a product.
+    lost = SMALLEST_NORMAL["float32"]
     bound = (rounding + LOSS_RELATIVE + gamma(len(weight))) * (np.abs(slope) @ np.abs(weight))
+    bound += lost * (np.abs(weight).sum(axis=0) + len(weight))
     assert_within(dhidden[rows], slope @ weight, bound)
     del weight
     # Columns of the gradient of all logits, from the log-sum-exp of every row.
@@ -151,4 +155,5 @@ def check_linear_cross_entropy_with_grad(
     bound = (rounding + off + gamma(len(hidden_nd))) * (np.abs(slopes).T @ np.abs(hidden)) + off / len(hidden_nd) * (
         (targets_n[:, None] == ids).T @ np.abs(hidden)
     )
+    bound += lost * (np.abs(hidden).sum(axis=0) + len(hidden))
     assert_within(dweight[ids], slopes.T @ hidden, bound)
