@@ -76,4 +76,4 @@ def test_the_guard_is_there() -> None:
         "ctypes.string_at(array.ctypes.data, 57)\n"
     )
     assert finished.stdout == "f03f\n"
-    assert finished.returncode < 0
+    assert finished.returncode != 0  # by a signal, or by a sanitizer that catches it

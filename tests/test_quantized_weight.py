@@ -511,7 +511,7 @@ print(native.isa(), peak() - before)
 """
 
 
-def test_no_dequantised_copy() -> None:
+def test_no_copy_is_dequantised() -> None:
     isa, grown = fresh.output(CHILD).split()
     assert isa == native.isa()
     # A dequantised copy has 64 MiB, one of 8 bits 16; 20 rows of logits are 1.25 MiB, scratch a few.
