@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 import model_file_writers as write
 from lmhead_native._model_files import FoundHead, find_gguf_head, find_safetensors_head
@@ -51,6 +52,15 @@ MOST_MEMORY = 2_000_000
 def find(path: Path) -> FoundHead:
     """Find the head of a file by its name's ending."""
     return find_gguf_head(path) if path.suffix == ".gguf" else find_safetensors_head(path)
+
+
+def floats(head: FoundHead) -> NDArray[np.float32]:
+    """Return the matrix as float32, by hand."""
+    data = head.weight.data
+    if head.weight.storage == "BF16":
+        bits: NDArray[np.float32] = (data.astype(np.uint32) << 16).view(np.float32)
+        return bits
+    return data.astype(np.float32)
 
 
 @contextmanager

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from numpy.typing import NDArray
 
 import model_file_writers as write
 from fresh import output
 from lmhead_native._model_files import FoundHead, find_gguf_head
 from lmhead_native._model_files.gguf import TYPES, GgufFile
 from lmhead_native._model_files.stored_matrix import matrix_from_gguf
+from model_file_samples import floats
 from model_file_writers import ARRAY, BOOL, F32, STRING, U16, U32, Tensor, tensor
 
 V, D = 5, 64
@@ -43,15 +43,6 @@ def head_of(folder: Path, pairs: list[tuple[str, int, Any]], tensors: list[Tenso
     path = folder / "model.gguf"
     path.write_bytes(write.gguf(pairs, tensors, **layout))
     return find_gguf_head(path)
-
-
-def floats(head: FoundHead) -> NDArray[np.float32]:
-    """Return the matrix as float32, by hand."""
-    data = head.weight.data
-    if head.weight.storage == "BF16":
-        bits: NDArray[np.float32] = (data.astype(np.uint32) << 16).view(np.float32)
-        return bits
-    return data.astype(np.float32)
 
 
 # --- the head --------------------------------------------------------------------------------------------------------

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from numpy.typing import NDArray
 
 import model_file_writers as write
 from fresh import output
 from lmhead_native._model_files import FoundHead, find_safetensors_head
 from lmhead_native._model_files.safetensors import SafetensorsFile
+from model_file_samples import floats
 from model_file_writers import Tensor, tensor
 
 V, D = 5, 6
@@ -37,15 +37,6 @@ def head_of(folder: Path, tensors: list[Tensor], config: dict[str, Any] | None =
     if config is not None:
         (folder / "config.json").write_text(json.dumps(config))
     return find_safetensors_head(folder)
-
-
-def floats(head: FoundHead) -> NDArray[np.float32]:
-    """Return the matrix as float32, by hand."""
-    data = head.weight.data
-    if head.weight.storage == "BF16":
-        bits: NDArray[np.float32] = (data.astype(np.uint32) << 16).view(np.float32)
-        return bits
-    return data.astype(np.float32)
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
