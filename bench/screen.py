@@ -42,11 +42,6 @@ def hidden_states(weight_vd: Array, dtype: str, rows: int) -> Array:
     return found
 
 
-def screened(setting: Setting, weight_vd: Array) -> Any:
-    """Make the screen."""
-    return _core.Screen(weight_vd, setting.threads)
-
-
 def screened_topk(
     setting: Setting, shape: Shape, dtype: str, rows: int, real: tuple[Array, Array] | None = None
 ) -> Contest:
@@ -111,7 +106,7 @@ def int8_pass(setting: Setting, shape: Shape, rows: int, isa: str) -> Contest:
         The CPU lacks the table.
     """
     weight = setting.weights.get(shape, "f32")
-    hidden, screen = hidden_states(weight, "f32", rows), screened(setting, weight)
+    hidden, screen = hidden_states(weight, "f32", rows), _core.Screen(weight, setting.threads)
 
     def check_pass(_: Any) -> None:
         estimates, ends = _core.screen_ends(screen, hidden, False, setting.threads)

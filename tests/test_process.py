@@ -107,7 +107,16 @@ def test_import_takes_only_what_it_needs() -> None:
         "import sys, __future__, numpy, numpy.typing; before = set(sys.modules); import lmhead_native; "
         "print(*sorted(set(sys.modules) - before))"
     )
-    own = {"_check_gradients", "_core", "_cross_entropy", "_head_norm", "_linear_cross_entropy", "_lm_head", "_logits"}
+    own = {
+        "_check_gradients",
+        "_core",
+        "_cross_entropy",
+        "_frozen",
+        "_head_norm",
+        "_linear_cross_entropy",
+        "_lm_head",
+        "_logits",
+    }
     own |= {"_loss_stats", "_norm", "_quantize", "_quantized_weight", "_runtime", "_softmax", "_top_k", "_typing"}
     assert set(fresh.output(code).split()) == {"lmhead_native"} | {f"lmhead_native.{name}" for name in own}
 

@@ -1,6 +1,4 @@
-// What a prepared head is made of, beside its screen: what is known of a weight, its copy in huge pages, vectors that it keeps,
-// rows that it gives out.
-#include "bindings/arguments/ids.hpp"
+// What a prepared head is made of, beside its screen: what is known of a weight, its copy in huge pages, and vectors that it keeps.
 #include "bindings/arguments/options.hpp"
 #include "bindings/arguments/small_array.hpp"
 #include "bindings/arguments/stored_weight.hpp"
@@ -66,33 +64,11 @@ py::tuple weight_facts(py::handle object) {
   return py::make_tuple(weight.shape[0], weight.shape[1], "int" + std::to_string(weight.quantized.bits), bytes);
 }
 
-// Rows by id, widened exactly.
-py::array gather(py::handle object, py::handle ids_object) {
-  const Operand weight = matrix_argument(object);
-  const Ids ids = ids_argument(ids_object, weight.shape[0]);
-  std::vector<int64_t> shape = ids.shape;
-  shape.push_back(weight.shape[1]);
-  py::array out(py::dtype(weight.dtype == DType::float64 ? "float64" : "float32"), shape);
-  const Rows rows = weight.rows();
-  char* to = static_cast<char*>(out.mutable_data());
-  const ptrdiff_t row_bytes = rows.width * layout_item_size(RowLayout::wide, rows.dtype);
-  {
-    const py::gil_scoped_release release;
-    Buffer<char> temporary;
-    for (const int64_t id : ids.values) {
-      copy_row(table(), rows, id, 0, rows.width, RowLayout::wide, to, temporary);
-      to += row_bytes;
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 void bind_lm_head(py::module_& m) {
   m.def("weight_facts", &weight_facts);
   m.def("prepared_copy", &prepared_copy_of, py::arg("weight"), py::arg("threads") = py::none());
-  m.def("gather", &gather);
   m.def("kept_vector", [](const std::string& name, py::handle object, bool doubles) { return kept_vector(name.c_str(), object, doubles); },
         py::arg("name"), py::arg("object"), py::arg("doubles") = true);
   m.def("last_level_cache_bytes", &last_level_cache_bytes);

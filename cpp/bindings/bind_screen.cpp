@@ -34,7 +34,7 @@ py::tuple screened_topk(const Screen& screen, py::handle hidden, py::handle weig
   if (quantized || given.dtype != screen.dtype() || given.shape != made_from)
     value_error("weight", "the weight that the screen was made from, " + dtype_text(screen.dtype()) + " of shape " + shape_text(made_from),
                 (quantized ? "a quantised weight" : dtype_text(given.dtype)) + " of shape " + shape_text(given.shape));
-  const int64_t count = integer_option("k", k, 0, screen.n_ids(), "an integer from 0 to V = " + std::to_string(screen.n_ids()));
+  const int64_t count = k_option(k, screen.n_ids());
   const int n_threads = threads_option(threads);
   const std::vector<int64_t> shape = with_last(a.head.hidden.shape, count);
   py::array_t<float> values(shape);

@@ -2,9 +2,9 @@
 #include "bindings/arguments/ids.hpp"
 #include "bindings/arguments/stored_weight.hpp"
 #include "bindings/topics.hpp"
-#include "dispatch/tables.hpp"
 #include "core/parallel.hpp"
-#include "ops/quantize.hpp"
+#include "dispatch/tables.hpp"
+#include "ops/ops.hpp"
 
 namespace lmhead {
 namespace {
@@ -15,21 +15,23 @@ py::array_t<float> dequantize_weight(const StoredWeight& weight) {
   float* to = out.mutable_data();
   {
     const py::gil_scoped_release release;
-    dequantize_rows(rows, nullptr, rows.n_rows, to, default_threads());
+    gather(rows, nullptr, rows.n_rows, to, default_threads());
   }
   return out;
 }
 
-py::array_t<float> gather_rows(const StoredWeight& weight, py::handle ids_object) {
+// Of a stored weight, or of an array.
+py::array gather_rows(py::handle object, py::handle ids_object) {
+  const Operand weight = matrix_argument(object);
   const Ids ids = ids_argument(ids_object, weight.shape[0]);
   std::vector<int64_t> shape = ids.shape;
   shape.push_back(weight.shape[1]);
-  py::array_t<float> out(shape);
-  const Rows rows = weight.operand("weight", weight.values).rows();
-  float* to = out.mutable_data();
+  py::array out(py::dtype(weight.dtype == DType::float64 ? "float64" : "float32"), shape);
+  const Rows rows = weight.rows();
+  void* to = out.mutable_data();
   {
     const py::gil_scoped_release release;
-    dequantize_rows(rows, ids.values.data(), static_cast<int64_t>(ids.values.size()), to, default_threads());
+    gather(rows, ids.values.data(), static_cast<int64_t>(ids.values.size()), to, default_threads());
   }
   return out;
 }
@@ -53,6 +55,7 @@ void bind_stored_weight(py::module_& m) {
       .def_property_readonly("stored", [](const StoredWeight& w) { return w.values; })
       .def("dequantize", &dequantize_weight)
       .def("gather", &gather_rows);
+  m.def("gather", &gather_rows);
   m.def("quantized_weight", &quantized_weight);
   m.def("q8_0_weight", &q8_0_weight);
   m.def("bfloat16_weight", &bfloat16_weight);

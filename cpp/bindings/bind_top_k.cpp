@@ -15,10 +15,6 @@ struct Lists {
         target{static_cast<char*>(values.mutable_data()), indices.mutable_data(), shape.back()} {}
 };
 
-int64_t k_option(py::handle k, int64_t vocabulary) {
-  return integer_option("k", k, 0, vocabulary, "an integer from 0 to V = " + std::to_string(vocabulary));
-}
-
 py::tuple logits_topk(py::handle hidden, py::handle weight, py::handle k, py::handle bias, py::handle softcap, py::handle scale,
                       py::handle threads) {
   const HeadArguments a = head_arguments(hidden, weight, bias, softcap, scale);

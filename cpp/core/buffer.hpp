@@ -76,8 +76,9 @@ class Buffer {
       return Owner(static_cast<T*>(p), Free{bytes});
     }
 #endif
-    const size_t alignment = huge ? kHugePage : kCacheLine;
-    void* p = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);  // a multiple, as C11 asks
+    const int64_t alignment = huge ? kHugePage : kCacheLine;
+    const int64_t whole = round_up(static_cast<int64_t>(bytes), alignment);  // as C11 asks
+    void* p = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(whole));
     if (!p) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
     if (huge) madvise(p, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // advice: what becomes of it does not matter

@@ -24,6 +24,9 @@ void screened_top_k(const Screen& screen, const Rows& hidden, const Rows& weight
                     int64_t* rescored, int threads);
 void top_k(const Rows& logits, const TopKTarget& out, int threads);
 
+// Rows ids[0 .. n) of a weight, or its first n where ids is null, side by side as float32 (float64 of float64).
+void gather(const Rows& weight, const int64_t* ids, int64_t n, void* out, int threads);
+
 void softmax(const Rows& logits, double temperature, const Target& out, int threads);
 void log_softmax(const Rows& logits, double temperature, const Target& out, int threads);
 void log_sum_exp(const Rows& logits, double temperature, const Target& out, int threads);

@@ -162,14 +162,4 @@ QuantizeRefusal quantize(const Rows& weight, const QuantizeTarget& out, int thre
   return Quantizer<float>(weight, out, threads).run();
 }
 
-void dequantize_rows(const Rows& weight, const int64_t* ids, int64_t n, float* out, int threads) {
-  const KernelTable& kernels = table();
-  const int64_t width = weight.width, per_task = std::max<int64_t>(1, kSerialElements / std::max<int64_t>(1, width));
-  std::vector<Buffer<char>> temporary(static_cast<size_t>(threads));
-  run_tasks(threads, ceil_div(n, per_task), [&](int worker, int64_t task) {
-    for (int64_t i = task * per_task; i < std::min(n, (task + 1) * per_task); ++i)
-      copy_row(kernels, weight, ids ? ids[i] : i, 0, width, RowLayout::wide, out + i * width, temporary[static_cast<size_t>(worker)]);
-  });
-}
-
 }  // namespace lmhead

@@ -31,7 +31,4 @@ constexpr int quantized_limit(int bits) { return bits == 8 ? 127 : 7; }
 // Bytes of a row's integers; 4 bits go in 16 bytes for each 32 elements.
 constexpr ptrdiff_t quantized_bytes(int bits, int64_t width) { return bits == 8 ? width : (width + 31) / 32 * 16; }
 
-// Rows ids[0 .. n) of a weight of float32 values, or the first n where ids is null, side by side.
-void dequantize_rows(const Rows& weight, const int64_t* ids, int64_t n, float* out, int threads);
-
 }  // namespace lmhead

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import _core
+from ._frozen import Frozen
 from ._norm import layer_norm, rms_norm
 from ._typing import Array, Result
 
@@ -19,17 +20,7 @@ def _no_rows(*vectors: Result | None) -> Result:
     return np.zeros((0, next((v.size for v in vectors if v is not None), 0)))
 
 
-class _Frozen:
-    __slots__ = ()
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be set; make another")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be deleted")
-
-
-class RMSNorm(_Frozen):
+class RMSNorm(Frozen):
     """`rms_norm` with its options: ``x / sqrt(mean(x**2) + eps) * gain``.
 
     Parameters
@@ -66,7 +57,7 @@ class RMSNorm(_Frozen):
         return f"RMSNorm({'' if self.gain is None else f'gain of {self.gain.size}, '}eps={self.eps:g})"
 
 
-class LayerNorm(_Frozen):
+class LayerNorm(Frozen):
     """`layer_norm` with its options: ``(x - mean) / sqrt(var + eps) * gain + bias``.
 
     Parameters

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 import numpy as np
 
 from . import _core
+from ._frozen import Frozen
 from ._head_norm import LayerNorm, RMSNorm
 from ._linear_cross_entropy import linear_cross_entropy
 from ._logits import logits
@@ -26,7 +27,7 @@ SCREENED = ("float32", "float16", "bfloat16")
 SCREENED_TEXT = f"float32, float16 or bfloat16 of D <= {_core.SCREEN_WIDTH} for a screen"
 
 
-class LMHead:
+class LMHead(Frozen):
     """An output head, immutable, with what makes repeated calls fast: a copy in huge pages and an int8 screen.
 
     Parameters
@@ -340,12 +341,6 @@ class LMHead:
         parts = [f"{name}={value!r}" for name, value in given if value is not None]
         kept = sum(self.memory.values()) / 2**20
         return f"LMHead({', '.join([f'{vocabulary} x {width} {self.dtype}', *parts, f'{kept:.1f} MiB kept'])})"
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"LMHead is immutable: {name} cannot be set; make another")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"LMHead is immutable: {name} cannot be deleted")
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("LMHead: expected to be made where it is used, got an attempt to pickle or copy it")

@@ -140,7 +140,7 @@ class QuantizedWeight:
         TypeError
             Ids that are no integers.
         """
-        rows: NDArray[np.float32] = self.__lmhead_weight__.gather(ids)
+        rows: NDArray[np.float32] = _core.gather(self.__lmhead_weight__, ids)
         return rows
 
     def __repr__(self) -> str:

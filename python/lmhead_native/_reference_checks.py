@@ -171,15 +171,20 @@ def rows(argument: str, value: Any, axis: str) -> Operand:
     return operand(given)
 
 
-def is_quantized(weight: Any) -> bool:
+def _stored(weight: Any) -> StoredWeight | None:
     stored = getattr(weight, "__lmhead_weight__", None)
-    return isinstance(stored, StoredWeight) and stored.is_quantized
+    return stored if isinstance(stored, StoredWeight) else None
+
+
+def is_quantized(weight: Any) -> bool:
+    stored = _stored(weight)
+    return stored is not None and stored.is_quantized
 
 
 def read_weight(weight: Any) -> Given:
     """Read a weight of any storage: quantised ones by what they mean, bfloat16 as its uint16 bits."""
-    stored = getattr(weight, "__lmhead_weight__", None)
-    if not isinstance(stored, StoredWeight):
+    stored = _stored(weight)
+    if stored is None:
         return _large("weight", weight)
     return (
         Given(stored.dequantize(), "float32", False) if stored.is_quantized else Given(stored.stored, "bfloat16", False)

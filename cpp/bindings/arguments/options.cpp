@@ -71,6 +71,10 @@ int64_t integer_option(const char* name, py::handle object, int64_t least, int64
   return x;
 }
 
+int64_t k_option(py::handle k, int64_t vocabulary) {
+  return integer_option("k", k, 0, vocabulary, "an integer from 0 to V = " + std::to_string(vocabulary));
+}
+
 int64_t integer_of_at_least(const char* name, py::handle object, int64_t least) {
   const std::string range = "an integer of at least " + std::to_string(least);
   const py::int_ index = any_integer_option(name, object, range);

@@ -10,6 +10,7 @@ namespace lmhead {
 // An integer from `least` to `most`; `range` says so in words. Booleans and floats are refused.
 int64_t integer_option(const char* name, py::handle object, int64_t least, int64_t most, const std::string& range);
 
+int64_t k_option(py::handle k, int64_t vocabulary);  // 0 .. V
 // The same without an upper end: what is beyond 64 bits is the greatest of them.
 int64_t integer_of_at_least(const char* name, py::handle object, int64_t least);
 // A Python integer of any size, as it is.

@@ -19,7 +19,7 @@ from lmhead_native.cli.terminal import Terminal
 from lmhead_native.cli.timing import interleave, median
 
 
-def topk_comparison(
+def show_times(
     hidden_nd: NDArray[Any],
     weight_vd: NDArray[Any],
     head: native.LMHead,
@@ -28,8 +28,8 @@ def topk_comparison(
     repeat: int,
     threads: int | None,
     terminal: Terminal,
-) -> str:
-    """Time ``logits_topk`` on the last hidden state alone and on all of them.
+) -> None:
+    """Time ``logits_topk`` on the last hidden state alone and on all of them, and print a table.
 
     Parameters
     ----------
@@ -42,12 +42,12 @@ def topk_comparison(
     k, repeat, threads, terminal
         Length of the lists, rounds, threads of everyone, where it is shown.
 
-    Returns
-    -------
-    str
-        A sentence about the conditions, and a table with one line for each number of rows: median times, and
-        how many times as long as ours the peers took.
+    Notes
+    -----
+    Printed are a sentence about the conditions, and a line for each number of rows: median times, and how many times as
+    long as ours the peers took.
     """
+    print()
     threads = threads or native.get_num_threads()
     names = peers.installed_peers()
     absent = "" if "torch" in names else "; PyTorch is not installed"
@@ -64,7 +64,7 @@ def topk_comparison(
             ratios = [f"{three_digits(other / ours)}x" for other in others]
             lines.append([str(len(hidden)), *(duration(seconds) for seconds in (ours, *others)), *ratios])
     titles = ["LMHead", *(peers.TITLES[name] for name in names)]
-    return (
+    print(
         f"logits_topk(hidden, weight, k={k}) on a head of {vocabulary} x {width}: medians of {repeat}, "
         f"threads = {threads}{absent}\n"
         + table(["rows", "ours", *titles, *(f"{title}/ours" for title in titles)], lines, terminal)

@@ -13,8 +13,9 @@ import numpy as np
 
 from lmhead_native.cli import model
 from lmhead_native.cli.arguments import Commands, count, positive
+from lmhead_native.cli.comparison import show_times
 from lmhead_native.cli.errors import CommandError
-from lmhead_native.cli.predictions import Predictions, show_position, show_summary, show_times
+from lmhead_native.cli.predictions import Predictions, show_position, show_summary
 from lmhead_native.cli.progress import Progress
 from lmhead_native.cli.terminal import Terminal
 from lmhead_native.cli.toy import run_toy

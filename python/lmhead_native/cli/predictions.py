@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import lmhead_native as native
-from lmhead_native.cli import comparison
 from lmhead_native.cli.terminal import Terminal, cells, padded
 from lmhead_native.cli.vocabulary import Vocabulary
 
@@ -78,18 +77,3 @@ def show_summary(shown: Predictions, what: str) -> None:
     """Print the mean log-probability and the perplexity over the positions whose next token is known."""
     mean = float(np.mean(shown.logprob_next, dtype=np.float64))
     print(f"{what}: mean log p = {mean:.3f}, perplexity = {math.exp(-mean):.3f}")
-
-
-def show_times(
-    hidden_td: NDArray[Any],
-    weight_vd: NDArray[Any],
-    head: native.LMHead,
-    k: int,
-    *,
-    repeat: int,
-    threads: int | None,
-    terminal: Terminal,
-) -> None:
-    """Print how long ``logits_topk`` and the prepared head take beside the peers."""
-    print()
-    print(comparison.topk_comparison(hidden_td, weight_vd, head, k, repeat=repeat, threads=threads, terminal=terminal))

@@ -15,10 +15,9 @@ from lmhead_native.cli.arguments import Commands, choice, positive
 from lmhead_native.cli.errors import CommandError, UsageError
 from lmhead_native.cli.hidden_states import read_hidden_states
 from lmhead_native.cli.model import open_head, vocabulary_of
+from lmhead_native.cli.predictions import TOKEN_COLUMNS
 from lmhead_native.cli.terminal import Terminal, padded
 from lmhead_native.cli.vocabulary import Vocabulary
-
-TOKEN_COLUMNS = 18
 
 DESCRIPTION = """\
 Print the k best next tokens for every hidden state in a file, with their

@@ -12,7 +12,8 @@ from importlib.resources import files
 import numpy as np
 
 import lmhead_native as native
-from lmhead_native.cli.predictions import Predictions, show_position, show_summary, show_times
+from lmhead_native.cli.comparison import show_times
+from lmhead_native.cli.predictions import Predictions, show_position, show_summary
 from lmhead_native.cli.terminal import Terminal
 from lmhead_native.cli.vocabulary import Vocabulary
 
