@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
+#include "core/page_tasks.hpp"
 #include "core/parallel.hpp"
 
 namespace lmhead {
 namespace {
 
-// As the fold's tasks.
-constexpr int64_t kTaskBytes = 1024 * 1024;
+// Less than this is copied before a second thread has woken.
+constexpr int64_t kSerialBytes = 1024 * 1024;
 // Ids of a (D, V) weight that are copied together: their runs are whole cache lines, and what is written stays in L2.
 constexpr int64_t kIdsTogether = 32;
 
@@ -26,10 +27,10 @@ Buffer<char> prepared_copy(const KernelTable& table, const Rows& weight, int thr
   Buffer<char> copy(weight.n_rows * row_bytes);
   if (weight.n_rows * row_bytes == 0) return copy;
   const bool columns = !weight.contiguous() && !weight.swapped && weight.row_stride == item && weight.offsets.empty();
-  const int64_t per_task = round_up(std::max<int64_t>(1, kTaskBytes / row_bytes), kIdsTogether);
+  const PageTasks tasks(weight.n_rows, row_bytes);
   std::vector<Buffer<char>> temporary(static_cast<size_t>(threads));
-  run_tasks(weight.n_rows * row_bytes < kTaskBytes ? 1 : threads, ceil_div(weight.n_rows, per_task), [&](int worker, int64_t task) {
-    const int64_t first = task * per_task, end = std::min(weight.n_rows, first + per_task);
+  run_tasks(weight.n_rows * row_bytes < kSerialBytes ? 1 : threads, tasks.size(), [&](int worker, int64_t task) {
+    const int64_t first = tasks.first(task), end = tasks.end(task);
     char* to = copy.get() + first * row_bytes;
     if (!columns) {
       for (int64_t row = first; row < end; ++row, to += row_bytes)
@@ -50,9 +51,9 @@ Buffer<char> prepared_copy(const KernelTable& table, const Rows& weight, int thr
 Buffer<char> prepared_bytes(const char* rows, int64_t n_rows, int64_t row_bytes, ptrdiff_t stride, int threads) {
   Buffer<char> copy(n_rows * row_bytes);
   if (n_rows * row_bytes == 0) return copy;
-  const int64_t per_task = std::max<int64_t>(1, kTaskBytes / row_bytes);
-  run_tasks(n_rows * row_bytes < kTaskBytes ? 1 : threads, ceil_div(n_rows, per_task), [&](int, int64_t task) {
-    for (int64_t row = task * per_task; row < std::min(n_rows, (task + 1) * per_task); ++row)
+  const PageTasks tasks(n_rows, row_bytes);
+  run_tasks(n_rows * row_bytes < kSerialBytes ? 1 : threads, tasks.size(), [&](int, int64_t task) {
+    for (int64_t row = tasks.first(task); row < tasks.end(task); ++row)
       std::memcpy(copy.get() + row * row_bytes, rows + row * stride, static_cast<size_t>(row_bytes));
   });
   return copy;

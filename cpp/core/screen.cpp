@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/page_tasks.hpp"
 #include "core/parallel.hpp"
 #include "core/read_block.hpp"
 
 namespace lmhead {
 namespace {
-
-// Of the weight: a task that memory is read in long runs by, and far more tasks than threads.
-constexpr int64_t kTaskBytes = 1024 * 1024;
 
 // The sum of -128 times some numbers, modulo 2^32.
 template <class Number>
@@ -31,14 +29,13 @@ Screen::Screen(const KernelTable& table, const Rows& weight, int threads)
     Buffer<char> temporary;
     double greatest = 0;
   };
-  const int64_t block_bytes = std::max<int64_t>(1, kScreenBlock * width_ * item_size(weight.dtype));
-  const int64_t per_task = std::max<int64_t>(1, std::min(kTaskBytes / block_bytes, n_blocks_ / (8 * threads)));
+  const PageTasks tasks(n_blocks_, n_chunks_ * 4 * kScreenBlock);
   std::vector<Scratch> scratch(static_cast<size_t>(threads));
-  run_tasks(double(n_ids_) * double(width_) < kSerialWork ? 1 : threads, ceil_div(n_blocks_, per_task), [&](int worker, int64_t task) {
+  run_tasks(double(n_ids_) * double(width_) < kSerialWork ? 1 : threads, tasks.size(), [&](int worker, int64_t task) {
     Scratch& mine = scratch[static_cast<size_t>(worker)];
     float* rows = mine.rows.reserve(kScreenBlock * width_);
     uint8_t* bytes = mine.bytes.reserve(kScreenBlock * round_up(width_, 16));
-    for (int64_t block = task * per_task; block < std::min(n_blocks_, (task + 1) * per_task); ++block)
+    for (int64_t block = tasks.first(task); block < tasks.end(task); ++block)
       make_block(table, weight, block, rows, bytes, mine.temporary, mine.greatest);
   });
   for (const Scratch& of_worker : scratch) greatest_ = std::max(greatest_, of_worker.greatest);
@@ -47,9 +44,12 @@ Screen::Screen(const KernelTable& table, const Rows& weight, int threads)
 void Screen::make_block(const KernelTable& table, const Rows& weight, int64_t block, float* rows, uint8_t* bytes, Buffer<char>& temporary,
                         double& greatest) {
   const int64_t first = block * kScreenBlock, n = std::min(kScreenBlock, n_ids_ - first), stride = round_up(width_, 16);
+  // A row stays in the first-level cache while it is looked at twice, but for those of a (D, V) weight, whose lines hold several.
+  const bool together = !weight.contiguous();
   const float* wide[kScreenBlock];
-  read_block(table, weight, first, n, rows, temporary, wide);
+  if (together) read_block(table, weight, first, n, rows, temporary, wide);
   for (int64_t i = 0; i < kScreenBlock; ++i) {
+    if (!together && i < n) read_block(table, weight, first + i, 1, rows, temporary, wide + i);
     uint8_t* q = bytes + i * stride;
     float scale = 0;
     RowNorms norms{0, 0};
@@ -78,7 +78,10 @@ void Screen::interleave(const KernelTable& table, const int16_t* numbers, int64_
     const int16_t* row = numbers + r * width;
     int32_t* mine = corrections + r * per_row;
     if (table.screen.part_bytes == 2) {
-      for (int64_t c = 0; c < n_chunks_; ++c) std::memcpy(static_cast<int16_t*>(words) + 4 * (c * n_rows + r), row + 4 * c, 8);
+      for (int64_t c = 0; c < n_chunks_; ++c) {
+        const int16_t even_first[4] = {row[4 * c], row[4 * c + 2], row[4 * c + 1], row[4 * c + 3]};
+        std::memcpy(static_cast<int16_t*>(words) + 4 * (c * n_rows + r), even_first, 8);
+      }
       for (int64_t i = 0; i < per_row; ++i) {
         const int64_t first = 4 * i * table.screen.segment;
         mine[i] = correction(row + first, std::min(4 * table.screen.segment, width - first));

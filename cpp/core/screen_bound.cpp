@@ -19,13 +19,16 @@ float rounded_up(double x) {
   return static_cast<double>(nearest) < x ? std::nextafter(nearest, std::numeric_limits<float>::infinity()) : nearest;
 }
 
-// Sums of n non-negative terms, each of which passed at most ceil(n / 16) + 4 roundings of its own sum, and the squared number 3 before (the rest's
-// FMA, the inverse and the multiplication by it), which count twice: 2 (n / 16 + 16) u covers their reciprocals too. Terms that vanish are below
-// 2^-126 each. The rest's FMA is exact where it is subnormal: w and s q are multiples of 2^-149.
+// In units of the scale: x = w / scale is known as y with |x - y| <= 2.01 u |x| (the inverse and the multiplication by it), so that
+// ||x - q|| <= ||y - q|| + 2.01 u ||x||, where ||x|| <= ||q|| + ||x - q||; 2.1 u takes in the last term and what underflows. Sums of n
+// non-negative terms, each of which passed at most ceil(n / 16) + 6 roundings: 2 (n / 16 + 16) u covers their reciprocals too. Terms that
+// vanish are below 2^-126 each.
 RowNorms screen_norms(const ScreenSquares& sums, float scale, int64_t n) {
   const double above = 1 + 2 * (double(n) / 16 + 16) * kUnit, vanished = double(n) * 0x1p-120;
-  const auto norm = [&](float sum) { return rounded_up(scale * std::sqrt(double(sum) * above + vanished) * (1 + 0x1p-50)); };
-  return {norm(sums.error), sums.norm == 0 ? 0 : norm(sums.norm)};
+  const auto norm = [&](float sum) { return std::sqrt(double(sum) * above + vanished) * (1 + 0x1p-50); };
+  const double held = sums.norm == 0 ? 0 : norm(sums.norm);
+  const double rest = norm(sums.error) * (1 + 2.1 * kUnit) + 2.1 * kUnit * held;
+  return {rounded_up(scale * rest), rounded_up(scale * held)};
 }
 
 float norm_above(const float* row, int64_t n) {

@@ -80,19 +80,24 @@ inline void scan_screen(const ScreenScan& s) {
 
 inline float max_abs(const float* row, int64_t n) {
   constexpr int lanes = kLanes<float>;
-  VF greatest = broadcast(0.0f);
-  auto infinite = not_less_equal(greatest, greatest);
-  for (int64_t i = 0; i < n; i += lanes) {
-    const VF x = abs(i + lanes <= n ? load(row + i) : load_first(row + i, n - i, 0.0f));
-    infinite = either(infinite, not_less_equal(x, broadcast(3.40282347e38f)));
-    greatest = max(x, greatest);
-  }
-  return mask_bits(infinite) ? __builtin_nanf("") : reduce_max(greatest);
+  VF greatest[kParts<float>];
+  for (int p = 0; p < kParts<float>; ++p) greatest[p] = broadcast(0.0f);
+  int64_t i = 0;
+  for (; i + kCanonical<float> <= n; i += kCanonical<float>)
+    for (int p = 0; p < kParts<float>; ++p) greatest[p] = greater_magnitude(greatest[p], load(row + i + p * lanes));
+  for (; i < n; i += lanes) greatest[0] = greater_magnitude(greatest[0], load_first(row + i, n - i, 0.0f));
+  for (int p = 1; p < kParts<float>; ++p) greatest[0] = greater_magnitude(greatest[0], greatest[p]);
+  float each[lanes];
+  store(each, greatest[0]);
+  bool finite = true;
+  for (const float x : each) finite = finite && x <= 3.40282347e38f;
+  return finite ? reduce_max(greatest[0]) : __builtin_nanf("");
 }
 
+// No clamp is needed: the greatest magnitude becomes 127 (1 + 3 * 2^-24) at most, which rounds to 127.
 inline ScreenSquares screen_row(const float* row, int64_t n, float scale, uint8_t* out) {
   // Adding 1.5 * 2^23 rounds to an integer, ties to even; with 128 more its low byte is q + 128.
-  const VF magic = broadcast(12582912.0f + 128.0f), inverse = broadcast(1.0f / scale), step = broadcast(-scale);
+  const VF magic = broadcast(12582912.0f + 128.0f), inverse = broadcast(1.0f / scale);
   VF error[kParts<float>], norm[kParts<float>];
   for (int p = 0; p < kParts<float>; ++p) error[p] = norm[p] = broadcast(0.0f);
   const auto group = [&](int64_t i, auto whole) {
@@ -100,11 +105,10 @@ inline ScreenSquares screen_row(const float* row, int64_t n, float scale, uint8_
     LMHEAD_UNROLL
     for (int p = 0; p < kParts<float>; ++p) {
       const int64_t at = i + p * kLanes<float>;
-      const VF w = decltype(whole)::value ? load(row + at) : load_first(row + at, n - at, 0.0f);
-      const VF scaled = max(broadcast(-127.0f), min(broadcast(127.0f), mul(w, inverse)));
+      const VF scaled = mul(decltype(whole)::value ? load(row + at) : load_first(row + at, n - at, 0.0f), inverse);
       const VF sum = add(scaled, magic), q = sub(sum, magic);
       store_low_bytes(out + at, sum);
-      const VF rest = mul(mul_add(step, q, w), inverse);
+      const VF rest = sub(scaled, q);  // exact: they are at most 1/2 apart
       error[p] = mul_add(rest, rest, error[p]);
       norm[p] = mul_add(q, q, norm[p]);
     }

@@ -211,7 +211,8 @@ struct RowKernels {
 
 // The certified screen (core/screen.hpp): a weight as signed bytes q with a scale an id, stored as q + 128 in blocks of 16 ids: chunk c of
 // a block is [16 ids][elements 4c .. 4c + 3], 64 bytes, so that a block is one stream. Hidden rows are 16-bit numbers, `words` of
-// [n_chunks][n_rows][4] of them, or, where `part_bytes` is 1, of [n_chunks][n_rows][high, low][4] bytes with number = 256 * high + low.
+// [n_chunks][n_rows][4] of them, those of even elements first, or, where `part_bytes` is 1, of [n_chunks][n_rows][high, low][4] bytes with
+// number = 256 * high + low.
 constexpr int64_t kScreenBlock = 16;
 
 // One hidden row: an estimate is step * scale * <q, numbers>, and its other end lies error * by_error + norm * by_norm + constant above it

@@ -80,6 +80,9 @@ inline VF min(VF a, VF b) { return _mm256_min_ps(a, b); }
 inline VD min(VD a, VD b) { return _mm256_min_pd(a, b); }
 inline VF abs(VF a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
 inline VD abs(VD a) { return _mm256_andnot_pd(_mm256_set1_pd(-0.0), a); }
+inline VF greater_magnitude(VF a, VF x) {
+  return _mm256_castsi256_ps(_mm256_max_epu32(_mm256_castps_si256(a), _mm256_castps_si256(abs(x))));
+}
 inline VF copy_sign(VF magnitude, VF sign) {
   return _mm256_or_ps(magnitude, _mm256_and_ps(sign, _mm256_set1_ps(-0.0f)));
 }
@@ -261,40 +264,42 @@ inline void store_low_bytes(uint8_t* p, VF x) {
   _mm_storel_epi64((__m128i*)p, _mm_packus_epi16(words, words));
 }
 
-// 16-bit products, added in pairs: `vpmaddubsw` would saturate at 32767. 2 rows x 4 accumulators + 4 registers of weights, one of hidden
-// numbers and one of products: 14 of 16.
-constexpr int kScreenPartBytes = 2, kScreenRows = 2, kScreenChains = 1;
+// 16-bit products, added in pairs: `vpmaddubsw` would saturate at 32767. Bytes become words by a mask and a shift, which leaves the sums of
+// an id in its own lane; `vpmovzxbw` would cross lanes, which half the units can. 4 rows x 2 accumulators + 4 registers of weights, two of
+// hidden numbers and one of products: 15 of 16.
+constexpr int kScreenPartBytes = 2, kScreenRows = 4, kScreenChains = 2;
 constexpr bool kScreenOutrunsFma = false;
 constexpr int64_t kScreenSegment = 128;
-struct ScreenChunk { __m256i ids[4]; };  // 4 ids each
-struct ScreenSums { __m256i ids[4]; };   // 4 ids each, two sums an id
-inline ScreenSums screen_zero() {
-  const __m256i zero = _mm256_setzero_si256();
-  return {{zero, zero, zero, zero}};
-}
+struct ScreenChunk { __m256i even[2], odd[2]; };  // 8 ids each
+struct ScreenSums { __m256i ids[2]; };            // 8 ids each
+inline ScreenSums screen_zero() { return {{_mm256_setzero_si256(), _mm256_setzero_si256()}}; }
 inline ScreenChunk load_chunk(const uint8_t* p) {
   ScreenChunk chunk;
   LMHEAD_UNROLL
-  for (int q = 0; q < 4; ++q) chunk.ids[q] = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)(p + 16 * q)));
+  for (int q = 0; q < 2; ++q) {
+    const __m256i bytes = _mm256_loadu_si256((const __m256i*)(p + 32 * q));
+    chunk.even[q] = _mm256_and_si256(bytes, _mm256_set1_epi16(0xff));
+    chunk.odd[q] = _mm256_srli_epi16(bytes, 8);
+  }
   return chunk;
 }
 inline void add_products(ScreenSums& sums, const ScreenChunk& chunk, const char* numbers) {
-  long long four;
-  __builtin_memcpy(&four, numbers, 8);
-  const __m256i h = _mm256_set1_epi64x(four);
+  const __m256i even = _mm256_broadcastd_epi32(_mm_loadu_si32(numbers)), odd = _mm256_broadcastd_epi32(_mm_loadu_si32(numbers + 4));
   LMHEAD_UNROLL
-  for (int q = 0; q < 4; ++q) sums.ids[q] = _mm256_add_epi32(sums.ids[q], _mm256_madd_epi16(chunk.ids[q], h));
+  for (int q = 0; q < 2; ++q) {
+    sums.ids[q] = _mm256_add_epi32(sums.ids[q], _mm256_madd_epi16(chunk.even[q], even));
+    sums.ids[q] = _mm256_add_epi32(sums.ids[q], _mm256_madd_epi16(chunk.odd[q], odd));
+  }
 }
 inline void add_sums(ScreenSums& sums, const ScreenSums& more) {
   LMHEAD_UNROLL
-  for (int q = 0; q < 4; ++q) sums.ids[q] = _mm256_add_epi32(sums.ids[q], more.ids[q]);
+  for (int q = 0; q < 2; ++q) sums.ids[q] = _mm256_add_epi32(sums.ids[q], more.ids[q]);
 }
 inline void add_to_totals(const ScreenSums& sums, const int32_t* corrections, int64_t* totals) {
   LMHEAD_UNROLL
-  for (int q = 0; q < 4; q += 2) {
-    const __m256i pairs = _mm256_hadd_epi32(sums.ids[q], sums.ids[q + 1]);  // ids 0 1 4 5 | 2 3 6 7
-    const __m256i ids = _mm256_add_epi32(_mm256_permute4x64_epi64(pairs, 0xd8), _mm256_set1_epi32(corrections[0]));
-    auto* to = (__m256i*)(totals + 4 * q);
+  for (int q = 0; q < 2; ++q) {
+    const __m256i ids = _mm256_add_epi32(sums.ids[q], _mm256_set1_epi32(corrections[0]));
+    auto* to = (__m256i*)(totals + 8 * q);
     _mm256_storeu_si256(to, _mm256_add_epi64(_mm256_loadu_si256(to), _mm256_cvtepi32_epi64(_mm256_castsi256_si128(ids))));
     _mm256_storeu_si256(to + 1, _mm256_add_epi64(_mm256_loadu_si256(to + 1), _mm256_cvtepi32_epi64(_mm256_extracti128_si256(ids, 1))));
   }

@@ -63,6 +63,9 @@ inline VF min(VF a, VF b) { return _mm512_min_ps(a, b); }
 inline VD min(VD a, VD b) { return _mm512_min_pd(a, b); }
 inline VF abs(VF a) { return _mm512_abs_ps(a); }
 inline VD abs(VD a) { return _mm512_abs_pd(a); }
+inline VF greater_magnitude(VF a, VF x) {
+  return _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(a), _mm512_castps_si512(abs(x))));
+}
 inline VF copy_sign(VF magnitude, VF sign) {
   return _mm512_or_ps(magnitude, _mm512_and_ps(sign, _mm512_set1_ps(-0.0f)));
 }
@@ -242,35 +245,30 @@ inline void add_to_totals(const ScreenSums& sums, const int32_t* corrections, in
   add_half(_mm512_extracti64x4_epi64(high, 1), _mm512_extracti64x4_epi64(low, 1), totals + 8);
 }
 #else
-// 16-bit products, added in pairs. 8 hidden rows x 2 registers = 16 accumulators.
-constexpr int kScreenPartBytes = 2, kScreenRows = 8, kScreenChains = 1;
+// 16-bit products, added in pairs. 8 hidden rows + 2 registers of weights, 2 of hidden numbers and one of products.
+constexpr int kScreenPartBytes = 2, kScreenRows = 8, kScreenChains = 2;
 constexpr bool kScreenOutrunsFma = true;
 constexpr int64_t kScreenSegment = 128;
-struct ScreenChunk { __m512i ids[2]; };  // 8 ids each
-struct ScreenSums { __m512i ids[2]; };   // 8 ids each, two sums an id
-inline ScreenSums screen_zero() { return {{_mm512_setzero_si512(), _mm512_setzero_si512()}}; }
+struct ScreenChunk { __m512i even, odd; };
+using ScreenSums = __m512i;  // a lane an id
+inline ScreenSums screen_zero() { return _mm512_setzero_si512(); }
 inline ScreenChunk load_chunk(const uint8_t* p) {
-  return {{_mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i*)p)), _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i*)(p + 32)))}};
+  const __m512i bytes = _mm512_loadu_si512(p);
+  return {_mm512_and_si512(bytes, _mm512_set1_epi16(0xff)), _mm512_srli_epi16(bytes, 8)};
 }
 inline void add_products(ScreenSums& sums, const ScreenChunk& chunk, const char* numbers) {
-  long long four;
-  __builtin_memcpy(&four, numbers, 8);
-  const __m512i h = _mm512_set1_epi64(four);
-  LMHEAD_UNROLL
-  for (int q = 0; q < 2; ++q) sums.ids[q] = _mm512_add_epi32(sums.ids[q], _mm512_madd_epi16(chunk.ids[q], h));
+  const __m512i even = _mm512_broadcastd_epi32(_mm_loadu_si32(numbers)), odd = _mm512_broadcastd_epi32(_mm_loadu_si32(numbers + 4));
+  sums = _mm512_add_epi32(sums, _mm512_madd_epi16(chunk.even, even));
+  sums = _mm512_add_epi32(sums, _mm512_madd_epi16(chunk.odd, odd));
 }
-inline void add_sums(ScreenSums& sums, const ScreenSums& more) {
-  LMHEAD_UNROLL
-  for (int q = 0; q < 2; ++q) sums.ids[q] = _mm512_add_epi32(sums.ids[q], more.ids[q]);
-}
-inline void add_to_totals(const ScreenSums& sums, const int32_t* corrections, int64_t* totals) {
-  LMHEAD_UNROLL
-  for (int q = 0; q < 2; ++q) {
-    const __m512i pairs = _mm512_add_epi32(sums.ids[q], _mm512_srli_epi64(sums.ids[q], 32));  // an id's sum in each low half
-    const __m512i ids = _mm512_add_epi32(pairs, _mm512_set1_epi32(corrections[0]));
-    const __m512i number = _mm512_cvtepi32_epi64(_mm512_cvtepi64_epi32(ids));
-    _mm512_storeu_si512(totals + 8 * q, _mm512_add_epi64(_mm512_loadu_si512(totals + 8 * q), number));
-  }
+inline void add_sums(ScreenSums& sums, ScreenSums more) { sums = _mm512_add_epi32(sums, more); }
+inline void add_to_totals(ScreenSums sums, const int32_t* corrections, int64_t* totals) {
+  const __m512i ids = _mm512_add_epi32(sums, _mm512_set1_epi32(corrections[0]));
+  const auto add_half = [](__m256i half, int64_t* to) {
+    _mm512_storeu_si512(to, _mm512_add_epi64(_mm512_loadu_si512(to), _mm512_cvtepi32_epi64(half)));
+  };
+  add_half(_mm512_castsi512_si256(ids), totals);
+  add_half(_mm512_extracti64x4_epi64(ids, 1), totals + 8);
 }
 #endif
 inline VF load_i64(const int64_t* p) {

@@ -60,6 +60,8 @@ inline VF min(VF a, VF b) { return a < b ? a : b; }
 inline VD min(VD a, VD b) { return a < b ? a : b; }
 inline VF abs(VF a) { return from_bits(bits_of(a) & 0x7fffffffu); }
 inline VD abs(VD a) { return from_bits(bits_of(a) & uint64_t(0x7fffffffffffffff)); }
+// The greater magnitude, in the order of bits: infinity above all numbers, NaN above infinity. a has no sign.
+inline VF greater_magnitude(VF a, VF x) { return bits_of(a) > bits_of(abs(x)) ? a : abs(x); }
 inline VF copy_sign(VF magnitude, VF sign) { return from_bits(bits_of(magnitude) | (bits_of(sign) & 0x80000000u)); }
 inline VD copy_sign(VD magnitude, VD sign) {
   return from_bits(bits_of(magnitude) | (bits_of(sign) & uint64_t(0x8000000000000000)));
@@ -171,7 +173,7 @@ inline void add_products(ScreenSums& sums, ScreenChunk chunk, const char* number
   int16_t h[4];
   __builtin_memcpy(h, numbers, 8);
   for (int i = 0; i < 16; ++i)
-    for (int j = 0; j < 4; ++j) sums.id[i] += static_cast<uint32_t>(chunk[4 * i + j] * h[j]);
+    for (int j = 0; j < 4; ++j) sums.id[i] += static_cast<uint32_t>(chunk[4 * i + j] * h[j / 2 + j % 2 * 2]);
 }
 inline void add_sums(ScreenSums& sums, const ScreenSums& more) {
   for (int i = 0; i < 16; ++i) sums.id[i] += more.id[i];
