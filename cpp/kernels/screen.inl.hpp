@@ -95,13 +95,13 @@ inline float max_abs(const float* row, int64_t n) {
 }
 
 // No clamp is needed: the greatest magnitude becomes 127 (1 + 3 * 2^-24) at most, which rounds to 127.
-inline ScreenSquares screen_row(const float* row, int64_t n, float scale, uint8_t* out) {
+inline ScreenSquares screen_row(const float* row, int64_t n, float scale, uint8_t* out, const char* ahead, ptrdiff_t ahead_item) {
   // Adding 1.5 * 2^23 rounds to an integer, ties to even; with 128 more its low byte is q + 128.
   const VF magic = broadcast(12582912.0f + 128.0f), inverse = broadcast(1.0f / scale);
   VF error[kParts<float>], norm[kParts<float>];
   for (int p = 0; p < kParts<float>; ++p) error[p] = norm[p] = broadcast(0.0f);
   const auto group = [&](int64_t i, auto whole) {
-    prefetch_l2(row + n + i);  // most often the next row
+    prefetch_l2(ahead + i * ahead_item);
     LMHEAD_UNROLL
     for (int p = 0; p < kParts<float>; ++p) {
       const int64_t at = i + p * kLanes<float>;

@@ -249,8 +249,9 @@ struct ScreenKernels {
   int64_t segment;   // chunks whose sums are kept modulo 2^32
   void (*scan)(const ScreenScan&);
   float (*max_abs)(const float* row, int64_t n);  // NaN where an element is not finite
-  // q + 128 of whole groups of 16 elements, absent ones 128. The scale and its inverse are normal numbers.
-  ScreenSquares (*make_row)(const float* row, int64_t n, float scale, uint8_t* out);
+  // q + 128 of whole groups of 16 elements, absent ones 128. The scale and its inverse are normal numbers. `ahead`: n elements that are
+  // read next, fetched to L2.
+  ScreenSquares (*make_row)(const float* row, int64_t n, float scale, uint8_t* out, const char* ahead, ptrdiff_t ahead_item);
 };
 
 struct KernelTable {
