@@ -6,6 +6,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   lmhead::bind_runtime(m);  // first: it chooses the kernel table, or fails the import
   lmhead::bind_logits(m);
   lmhead::bind_top_k(m);
+  lmhead::bind_sample(m);
   lmhead::bind_softmax(m);
   lmhead::bind_cross_entropy(m);
   lmhead::bind_linear_cross_entropy(m);

@@ -7,6 +7,7 @@ namespace lmhead {
 
 void bind_logits(pybind11::module_& m);
 void bind_top_k(pybind11::module_& m);
+void bind_sample(pybind11::module_& m);
 void bind_softmax(pybind11::module_& m);
 void bind_cross_entropy(pybind11::module_& m);
 void bind_linear_cross_entropy(pybind11::module_& m);

@@ -24,6 +24,7 @@ from ._norm import layer_norm, rms_norm
 from ._quantize import quantize
 from ._quantized_weight import QuantizedWeight
 from ._runtime import get_num_threads, isa, set_num_threads, show_config
+from ._sample import Sample, logits_sample, sample
 from ._softmax import log_softmax, logsumexp, softmax
 from ._top_k import ScreenedTopK, TopK, logits_topk, topk
 
@@ -36,6 +37,7 @@ __all__ = [
     "LossStats",
     "QuantizedWeight",
     "RMSNorm",
+    "Sample",
     "ScreenedTopK",
     "TopK",
     "__version__",
@@ -49,11 +51,13 @@ __all__ = [
     "linear_cross_entropy_with_grad",
     "log_softmax",
     "logits",
+    "logits_sample",
     "logits_topk",
     "logsumexp",
     "quantize",
     "reference",
     "rms_norm",
+    "sample",
     "set_num_threads",
     "show_config",
     "softmax",

@@ -1,0 +1,56 @@
+// Tokens drawn from rows of logits. Arguments have been checked; what depends on the logits themselves comes back as a fault.
+#pragma once
+
+#include <vector>
+
+#include "core/edits.hpp"
+#include "core/filters.hpp"
+#include "ops/ops.hpp"
+
+namespace lmhead {
+
+struct SampleRow {
+  Filters filters;
+  uint64_t seed = 0, position = 0;
+
+  // The temperature is none: the first of the greatest logits.
+  bool greedy() const { return filters.temperature < double(std::numeric_limits<float>::min()); }
+};
+
+// Of which distribution logarithms are returned: of the logits before edits at temperature 1, or of what is drawn from.
+enum class Logprobs { none, raw, processed };
+
+struct SampleOptions {
+  std::vector<SampleRow> rows;
+  std::vector<Edit> edits;
+  std::vector<int64_t> first_edit;  // of each row, and the end; empty: no edits
+  Logprobs logprobs = Logprobs::raw;
+  int64_t top_n = 0;
+
+  RowEdits edits_of(int64_t row) const {
+    if (first_edit.empty()) return {};
+    return {edits.data() + first_edit[static_cast<size_t>(row)], edits.data() + first_edit[static_cast<size_t>(row) + 1]};
+  }
+};
+
+// Where results go: (N,) and (N, top_n) of float, or of double where the operands are; null where nobody asked.
+struct SampleTarget {
+  int64_t* token = nullptr;
+  void* logprob = nullptr;
+  int64_t* top_ids = nullptr;
+  void* top_logprobs = nullptr;
+};
+
+// Why nothing can be drawn from a row.
+enum class Fault : uint8_t { none, nan, infinite, nothing };
+
+struct RowFault {
+  int64_t row = -1;  // the first one, or -1
+  Fault fault = Fault::none;
+};
+
+RowFault logits_sample(const Rows& hidden, const Rows& weight, const HeadOptions& head, const SampleOptions& options, const SampleTarget& out,
+                       int threads);
+RowFault sample(const Rows& logits, const SampleOptions& options, const SampleTarget& out, int threads);
+
+}  // namespace lmhead
