@@ -5,7 +5,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ._typing import Array, Ids, Result, Weight
+from ._typing import AllowedIds, Array, Ids, Result, Weight
 
 __version__: str
 
@@ -15,6 +15,8 @@ def logits(
     bias: Array | None,
     softcap: float | None,
     scale: float | None,
+    mask: Array | None,
+    allowed_ids: AllowedIds | None,
     out: Result | None,
     threads: int | None,
     /,
@@ -26,6 +28,9 @@ def logits_topk(
     bias: Array | None,
     softcap: float | None,
     scale: float | None,
+    mask: Array | None,
+    allowed_ids: AllowedIds | None,
+    vocab_ids: Array | None,
     threads: int | None,
     /,
 ) -> tuple[Result, Ids]: ...
@@ -195,6 +200,9 @@ def screened_topk(
     bias: Array | None,
     softcap: float | None,
     scale: float | None,
+    mask: Array | None,
+    allowed_ids: AllowedIds | None,
+    vocab_ids: Array | None,
     threads: int | None,
     /,
 ) -> tuple[Result, Ids, Ids]: ...
