@@ -1,9 +1,11 @@
 // Sampling, and for tests the parts that decide a draw.
+#include "bindings/arguments/allowed_ids.hpp"
 #include "bindings/arguments/head_options.hpp"
 #include "bindings/arguments/sample_options.hpp"
 #include "bindings/topics.hpp"
 #include "core/gumbel.hpp"
 #include "core/random.hpp"
+#include "core/screen.hpp"
 
 namespace lmhead {
 namespace {
@@ -43,17 +45,24 @@ void check(const RowFault& found, const char* name, const RowShape& rows) {
   value_error(name, "finite logits to draw from" + rows.in_row(found.row), what);
 }
 
-py::tuple sample_of_states(py::handle hidden, py::handle weight, const py::kwargs& given) {
+// `screen`: made from the weight, or null.
+py::tuple sample_of_states(const Screen* screen, py::handle hidden, py::handle weight, const py::kwargs& given) {
   const HeadArguments a = head_arguments(hidden, weight, py::object(given["bias"]), py::object(given["softcap"]), py::object(given["scale"]));
   const RowShape rows{leading(a.head.hidden.shape), "hidden of shape " + shape_text(a.head.hidden.shape)};
-  const SampleOptions options = sample_options(given, rows, a.head.vocabulary());
+  const AllowedIds ids = allowed_argument(py::object(given["mask"]), py::object(given["allowed_ids"]), py::object(given["vocab_ids"]), a.head);
+  const SampleOptions options = sample_options(given, rows, ids.vocabulary);
+  if (screen && a.head.weight.shape != std::vector<int64_t>{screen->n_ids(), screen->width()})
+    value_error("weight", "the weight that the screen was made from", "shape " + shape_text(a.head.weight.shape));
   const int threads = threads_option(py::object(given["threads"]));
   const Draws draws(rows.shape, options, a.head.doubles());
   const Rows hidden_rows = a.head.hidden.rows(), weight_rows = a.head.weight.rows();
   RowFault fault;
   {
     const py::gil_scoped_release release;
-    fault = logits_sample(hidden_rows, weight_rows, a.options, options, draws.target, threads);
+    if (screen && ids.allowed.all() && suits_screen(options, ids.vocabulary))
+      fault = screened_sample(*screen, hidden_rows, weight_rows, a.options, options, draws.target, threads);
+    else
+      fault = logits_sample(hidden_rows, weight_rows, a.options, ids.allowed, options, draws.target, threads);
   }
   check(fault, "hidden", rows);
   return draws.result();
@@ -62,6 +71,7 @@ py::tuple sample_of_states(py::handle hidden, py::handle weight, const py::kwarg
 py::tuple sample_of_logits(py::handle logits, const py::kwargs& given) {
   const Operand operand = row_operand("logits", "(..., V)", logits);
   const RowShape rows{leading(operand.shape), "logits of shape " + shape_text(operand.shape)};
+  const AllowedIds ids = allowed_argument(py::object(given["mask"]), py::object(given["allowed_ids"]), operand);
   const SampleOptions options = sample_options(given, rows, operand.shape.back());
   const int threads = threads_option(py::object(given["threads"]));
   const Draws draws(rows.shape, options, operand.dtype == DType::float64);
@@ -69,7 +79,7 @@ py::tuple sample_of_logits(py::handle logits, const py::kwargs& given) {
   RowFault fault;
   {
     const py::gil_scoped_release release;
-    fault = sample(view, options, draws.target, threads);
+    fault = sample(view, ids.allowed, options, draws.target, threads);
   }
   check(fault, "logits", rows);
   return draws.result();
@@ -83,7 +93,10 @@ py::tuple philox_words(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint3
 }  // namespace
 
 void bind_sample(py::module_& m) {
-  m.def("logits_sample", &sample_of_states);
+  m.def("logits_sample", [](py::handle hidden, py::handle weight, const py::kwargs& given) { return sample_of_states(nullptr, hidden, weight, given); });
+  m.def("screened_sample", [](const Screen& screen, py::handle hidden, py::handle weight, const py::kwargs& given) {
+    return sample_of_states(&screen, hidden, weight, given);
+  });
   m.def("sample", &sample_of_logits);
   m.def("philox", &philox_words);
   m.def("noise_bits", [](uint64_t seed, uint64_t position, int64_t id) { return Noise(seed, position).bits_of(id); });

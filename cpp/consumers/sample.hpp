@@ -14,14 +14,35 @@
 
 namespace lmhead {
 
+// Of some ids' maximum; -inf alone is no fault yet.
+template <class T>
+Fault fault_of(T max) {
+  return max != max ? Fault::nan : max > T(0) && max - max != T(0) ? Fault::infinite : Fault::none;
+}
+
+// The winner among the best of a row, best first; the list begins with what is at fault.
+template <class Candidate, class T = typename Candidate::T>
+Fault draw_from_list(const RowKernels<T>& kernels, const SampleRow& wanted, const Candidate* list, int64_t n, Winner<T>& best) {
+  const T max = n > 0 ? list[0].value : -std::numeric_limits<T>::infinity();
+  const Fault fault = wanted.greedy() && max > T(0) ? Fault::none : fault_of(max);
+  if (fault != Fault::none) return fault;
+  if (wanted.greedy()) {
+    if (max != -std::numeric_limits<T>::infinity()) best = {0, list[0].id(), max};
+    return Fault::none;
+  }
+  const Race<T> race(kernels, {wanted.seed, wanted.position}, wanted.filters.temperature);
+  for (int64_t i = 0; i < n; ++i) race.enter(list[i].value, list[i].id(), best);
+  return Fault::none;
+}
+
 template <class Candidate>
 class Sampling {
  public:
   using T = typename Candidate::T;
   using List = TopList<Candidate>;
 
-  Sampling(const KernelTable& table, const SampleOptions& options, int64_t n_ids, const SampleTarget& out, int threads)
-      : table_(table), kernels_(row_kernels<T>(table)), options_(options), n_ids_(n_ids), out_(out), threads_(threads),
+  Sampling(const KernelTable& table, const SampleOptions& options, const Allowed& allowed, int64_t n_ids, const SampleTarget& out, int threads)
+      : table_(table), kernels_(row_kernels<T>(table)), options_(options), allowed_(allowed), n_ids_(n_ids), out_(out), threads_(threads),
         raw_blocks_(table, raw_spec_, n_ids), raw_logits_(options.edits.size()), faults_(options.rows.size(), Fault::none),
         scratch_(static_cast<size_t>(threads)), states_(static_cast<size_t>(threads)) {}
   Sampling(const Sampling&) = delete;
@@ -62,14 +83,15 @@ class Sampling {
     State& mine = state(worker, row);
     Scratch& scratch = scratch_[static_cast<size_t>(worker)];
     const SampleRow& wanted = options_.rows[static_cast<size_t>(row)];
-    if (wants_raw_list()) mine.raw_list.add(table_, z, n, first_id);
+    const uint32_t* allowed = allowed_.all() ? nullptr : allowed_.words(row);
+    if (wants_raw_list()) mine.raw_list.add(table_, z, n, first_id, allowed);
     const RowEdits edits = options_.edits_of(row).within(first_id, first_id + n);
     const bool races = plan(row) == Plan::race;
     // The sums at temperature 1 are a part of that race.
     const bool shared = races && options_.logprobs == Logprobs::raw && edits.none() && wanted.filters.temperature == 1;
     if (options_.logprobs == Logprobs::raw && !shared) raw_blocks_.add(z, n, first_id, nullptr, raw_partials_.row(row - first_row_));
     const T* y = edits.none() ? z : edited(z, n, first_id, edits, scratch);
-    if (listed(row) > 0) mine.list.add(table_, y, n, first_id);
+    if (listed(row) > 0) mine.list.add(table_, y, n, first_id, allowed);
     if (!races) return;
     const int64_t n_blocks = ceil_div(n, kBlockIds);
     BlockSums<T> sums{scratch.sums.reserve(2 * n_blocks), scratch.sums.get() + n_blocks};
@@ -133,8 +155,6 @@ class Sampling {
   State& state(int worker, int64_t row) { return states_[static_cast<size_t>(worker)][static_cast<size_t>(row - first_row_)]; }
 
   static Fault worse(Fault a, Fault b) { return a == Fault::nan || b == Fault::none ? a : b; }
-  // -inf alone is none yet.
-  static Fault fault_of(T max) { return max != max ? Fault::nan : max > T(0) && max - max != T(0) ? Fault::infinite : Fault::none; }
 
   BlockSums<T> sums_of(const PartialRows<T>& partials, int64_t row, int64_t first_id) const {
     const BlockPartials<T> p = partials.row(row - first_row_);
@@ -172,19 +192,7 @@ class Sampling {
   // The winner of a row whose lists have been merged.
   void draw(State& all, int64_t row) const {
     const SampleRow& wanted = options_.rows[static_cast<size_t>(row)];
-    const int64_t k = std::min(listed(row), n_ids_);
-    if (plan(row) == Plan::list) {
-      const Candidate* list = all.list.begin();
-      const T max = k > 0 ? list[0].value : -std::numeric_limits<T>::infinity();
-      all.fault = wanted.greedy() && max > T(0) ? Fault::none : fault_of(max);
-      if (all.fault != Fault::none) return;
-      if (wanted.greedy()) {
-        if (max != -std::numeric_limits<T>::infinity()) all.best = {0, list[0].id(), max};
-      } else {
-        const Race<T> race(kernels_, noise(wanted), wanted.filters.temperature);
-        for (int64_t i = 0; i < k; ++i) race.enter(list[i].value, list[i].id(), all.best);
-      }
-    }
+    if (plan(row) == Plan::list) all.fault = draw_from_list(kernels_, wanted, all.list.begin(), all.list.size(), all.best);
     if (all.fault == Fault::none && all.best.id < 0) all.fault = Fault::nothing;
   }
 
@@ -198,14 +206,16 @@ class Sampling {
     put_logprob(row, logprob(edit ? raw_logits_[static_cast<size_t>(edit - options_.edits.data())] : all.best.logit));
     if (!wants_raw_list()) return;
     all.raw_list.sort();
-    for (int64_t i = 0; i < options_.top_n; ++i) put_top(row, i, all.raw_list.begin()[i].id(), logprob(all.raw_list.begin()[i].value));
+    const int64_t n = all.raw_list.size();
+    for (int64_t i = 0; i < n; ++i) put_top(row, i, all.raw_list.begin()[i].id(), logprob(all.raw_list.begin()[i].value));
+    fill_top(row, n);
   }
 
   void put_processed(Scratch& scratch, State& all, int64_t row) const {
     const SampleRow& wanted = options_.rows[static_cast<size_t>(row)];
     const double temperature = wanted.filters.temperature;
     const Candidate* list = all.list.begin();
-    int64_t n_listed = std::min(listed(row), options_.top_n);
+    const int64_t k = all.list.size(), n_listed = std::min(k, options_.top_n);
     if (wanted.greedy()) {
       put_logprob(row, T(0));
       if (options_.top_n > 0) put_top(row, 0, all.best.id, T(0));
@@ -216,7 +226,6 @@ class Sampling {
       const BlockSums<T> sums = sums_of(partials_, row, 0);
       sum = kernels_.merge_sums(sums, raw_blocks_.n_blocks(), inverse_temperature_of<T>(temperature), nullptr);
     } else {
-      const int64_t k = listed(row);
       T* logits = scratch.exps.reserve(k);
       for (int64_t i = 0; i < k; ++i) logits[i] = list[i].value;
       const int64_t n_blocks = ceil_div(k, kBlockIds);
@@ -247,6 +256,7 @@ class Sampling {
   const KernelTable& table_;
   const RowKernels<T>& kernels_;
   const SampleOptions& options_;
+  const Allowed& allowed_;
   const int64_t n_ids_;
   const SampleTarget& out_;
   const int threads_;

@@ -9,13 +9,13 @@ namespace lmhead {
 namespace {
 
 template <class Candidate>
-RowFault logits_sample_as(const Rows& hidden, const Rows& weight, const HeadOptions& head, const SampleOptions& options,
-                          const SampleTarget& out, int threads) {
+RowFault logits_sample_as(const Rows& hidden, const Rows& weight, const HeadOptions& head, const Allowed& allowed, int64_t n_ids,
+                          const SampleOptions& options, const SampleTarget& out, int threads) {
   using T = typename Candidate::T;
   const KernelTable& kernels = table();
   const Projection projection(kernels, hidden, weight);
-  Sampling<Candidate> sampling(kernels, options, weight.n_rows, out, threads);
-  fold<T>(kernels, projection, Adjust<T>{static_cast<const T*>(head.bias), head.softcap, head.scale}, sampling, threads);
+  Sampling<Candidate> sampling(kernels, options, allowed, n_ids, out, threads);
+  fold<T>(kernels, projection, Adjust<T>{static_cast<const T*>(head.bias), head.softcap, head.scale}, sampling, threads, allowed);
   return sampling.first_fault();
 }
 
@@ -27,12 +27,12 @@ constexpr double kSerialElements = 1 << 15;
 constexpr int64_t kRowsPerBlock = 64;
 
 template <class Candidate>
-RowFault sample_as(const Rows& logits, const SampleOptions& options, const SampleTarget& out, int threads) {
+RowFault sample_as(const Rows& logits, const Allowed& allowed, const SampleOptions& options, const SampleTarget& out, int threads) {
   using T = typename Candidate::T;
   const KernelTable& kernels = table();
   if (double(logits.n_rows) * double(logits.width) < kSerialElements) threads = 1;
   const Reader<T> reader(kernels, logits);
-  Sampling<Candidate> sampling(kernels, options, logits.width, out, threads);
+  Sampling<Candidate> sampling(kernels, options, allowed, logits.width, out, threads);
   struct Scratch {
     Buffer<T> run;
     Buffer<char> temporary;
@@ -44,8 +44,11 @@ RowFault sample_as(const Rows& logits, const SampleOptions& options, const Sampl
     run_tasks(threads, n_rows * n_runs, [&](int worker, int64_t task) {
       Scratch& mine = scratch[static_cast<size_t>(worker)];
       const int64_t row = first + task / n_runs, id = task % n_runs * kIdsPerTask, n = std::min(kIdsPerTask, logits.width - id);
-      T* run = reader.in_place(row) ? nullptr : mine.run.reserve(n);
-      sampling.stretch(worker, row, reader.read(row, id, n, run, mine.temporary), n, id);
+      if (reader.in_place(row) && allowed.all()) return sampling.stretch(worker, row, reader.row(row) + id, n, id);
+      T* run = mine.run.reserve(n);
+      copy_row(kernels, logits, row, id, n, RowLayout::wide, run, mine.temporary);
+      allowed.clear(row, run, id, n);
+      sampling.stretch(worker, row, run, n, id);
     });
     sampling.finish(first, n_rows);
   }
@@ -54,17 +57,50 @@ RowFault sample_as(const Rows& logits, const SampleOptions& options, const Sampl
 
 }  // namespace
 
-RowFault logits_sample(const Rows& hidden, const Rows& weight, const HeadOptions& head, const SampleOptions& options, const SampleTarget& out,
-                       int threads) {
-  if (weight.dtype == DType::float64) return logits_sample_as<LongCandidate<double>>(hidden, weight, head, options, out, threads);
-  if (weight.n_rows < kShortIds) return logits_sample_as<ShortCandidate>(hidden, weight, head, options, out, threads);
-  return logits_sample_as<LongCandidate<float>>(hidden, weight, head, options, out, threads);
+RowFault logits_sample(const Rows& hidden, const Rows& weight, const HeadOptions& head, const Allowed& allowed, const SampleOptions& options,
+                       const SampleTarget& out, int threads) {
+  const int64_t n_ids = allowed.all() ? weight.n_rows : allowed.n_ids();
+  const auto draw = weight.dtype == DType::float64 ? logits_sample_as<LongCandidate<double>>
+                    : n_ids < kShortIds            ? logits_sample_as<ShortCandidate>
+                                                   : logits_sample_as<LongCandidate<float>>;
+  return draw(hidden, weight, head, allowed, n_ids, options, out, threads);
 }
 
-RowFault sample(const Rows& logits, const SampleOptions& options, const SampleTarget& out, int threads) {
-  if (logits.dtype == DType::float64) return sample_as<LongCandidate<double>>(logits, options, out, threads);
-  if (logits.width < kShortIds) return sample_as<ShortCandidate>(logits, options, out, threads);
-  return sample_as<LongCandidate<float>>(logits, options, out, threads);
+bool suits_screen(const SampleOptions& options, int64_t n_ids) {
+  if (options.logprobs != Logprobs::none || !options.edits.empty() || n_ids >= kShortIds) return false;
+  return std::all_of(options.rows.begin(), options.rows.end(), [](const SampleRow& row) {
+    return row.greedy() || (row.filters.top_k >= 1 && row.filters.top_k <= kScreenedTopK);
+  });
+}
+
+RowFault screened_sample(const Screen& screen, const Rows& hidden, const Rows& weight, const HeadOptions& head, const SampleOptions& options,
+                         const SampleTarget& out, int threads) {
+  const auto listed = [&](const SampleRow& row) { return std::min(row.greedy() ? 1 : row.filters.top_k, weight.n_rows); };
+  int64_t k = 0;
+  for (const SampleRow& row : options.rows) k = std::max(k, listed(row));
+  Buffer<float> values(hidden.n_rows * k);
+  Buffer<int64_t> ids(hidden.n_rows * k), rescored(hidden.n_rows);
+  screened_top_k(screen, hidden, weight, head, {}, {reinterpret_cast<char*>(values.get()), ids.get(), k}, rescored.get(), threads);
+  RowFault first;
+  for (int64_t row = 0; row < hidden.n_rows; ++row) {
+    ShortCandidate list[kScreenedTopK];
+    const SampleRow& wanted = options.rows[static_cast<size_t>(row)];
+    const int64_t n = listed(wanted);
+    for (int64_t i = 0; i < n; ++i) list[i] = ShortCandidate(values[row * k + i], ids[row * k + i]);
+    Winner<float> best;
+    Fault fault = draw_from_list(table().f32, wanted, list, n, best);
+    if (fault == Fault::none && best.id < 0) fault = Fault::nothing;
+    if (fault != Fault::none && first.fault == Fault::none) first = {row, fault};
+    out.token[row] = best.id;
+  }
+  return first;
+}
+
+RowFault sample(const Rows& logits, const Allowed& allowed, const SampleOptions& options, const SampleTarget& out, int threads) {
+  const auto draw = logits.dtype == DType::float64  ? sample_as<LongCandidate<double>>
+                    : logits.width < kShortIds ? sample_as<ShortCandidate>
+                                               : sample_as<LongCandidate<float>>;
+  return draw(logits, allowed, options, out, threads);
 }
 
 }  // namespace lmhead

@@ -33,6 +33,10 @@ struct SampleOptions {
   }
 };
 
+// Whether short lists of the best are all that the draws need.
+constexpr int64_t kScreenedTopK = 64;
+bool suits_screen(const SampleOptions& options, int64_t n_ids);
+
 // Where results go: (N,) and (N, top_n) of float, or of double where the operands are; null where nobody asked.
 struct SampleTarget {
   int64_t* token = nullptr;
@@ -49,8 +53,11 @@ struct RowFault {
   Fault fault = Fault::none;
 };
 
-RowFault logits_sample(const Rows& hidden, const Rows& weight, const HeadOptions& head, const SampleOptions& options, const SampleTarget& out,
-                       int threads);
-RowFault sample(const Rows& logits, const SampleOptions& options, const SampleTarget& out, int threads);
+RowFault logits_sample(const Rows& hidden, const Rows& weight, const HeadOptions& head, const Allowed& allowed, const SampleOptions& options,
+                       const SampleTarget& out, int threads);
+// The same tokens by way of a screen made from this weight, where `suits_screen`.
+RowFault screened_sample(const Screen& screen, const Rows& hidden, const Rows& weight, const HeadOptions& head, const SampleOptions& options,
+                         const SampleTarget& out, int threads);
+RowFault sample(const Rows& logits, const Allowed& allowed, const SampleOptions& options, const SampleTarget& out, int threads);
 
 }  // namespace lmhead

@@ -14,6 +14,7 @@ from ._frozen import Frozen
 from ._head_norm import LayerNorm, RMSNorm
 from ._linear_cross_entropy import linear_cross_entropy
 from ._logits import logits
+from ._sample import Sample, head_sample
 from ._top_k import ScreenedTopK, TopK
 from ._typing import AllowedIds, Array, Result, Weight
 
@@ -318,6 +319,17 @@ class LMHead(Frozen):
             )
         )
 
+    def sample(self, hidden: Array, **options: Any) -> Sample:
+        """`logits_sample` of this head, which brings weight, bias, softcap and scale; other options are its.
+
+        Notes
+        -----
+        With a screen, ``logprobs=None`` and every row greedy or of ``1 <= top_k <= 64``, without a mask, biases and
+        penalties, only the rows of the weight are read that can be among the best: the same tokens.
+        """
+        self._refuse(options)
+        return head_sample(self._normed(hidden, options.get("threads")), self._weight, self._screen, **self._options(), **options)
+
     def gather(self, ids: Array) -> Result:
         """Rows of the weight by token id, (..., D): with a tied head, the embeddings of these tokens.
 
@@ -342,11 +354,15 @@ class LMHead(Frozen):
 
     def cross_entropy(self, hidden: Array, targets: Array, **options: Any) -> Any:
         """`linear_cross_entropy` of this head, which brings weight, bias, softcap and scale; other options are its."""
+        self._refuse(options)
+        states = self._normed(hidden, options.get("threads"))
+        return linear_cross_entropy(states, self._weight, targets, **self._options(), **options)
+
+    @staticmethod
+    def _refuse(options: dict[str, Any]) -> None:
         for name in ("weight", "bias", "softcap", "scale"):
             if name in options:
                 raise TypeError(f"{name}: expected no such option, as the head brings it, got {options[name]!r}")
-        states = self._normed(hidden, options.get("threads"))
-        return linear_cross_entropy(states, self._weight, targets, **self._options(), **options)
 
     def _normed(self, hidden: Array, threads: int | None) -> Array:
         if self.norm is None:

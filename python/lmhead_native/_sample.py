@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from . import _core
-from ._typing import Array, Ids, Result, Weight
+from ._typing import AllowedIds, Array, Ids, Result, Weight
 
 Biases: TypeAlias = Mapping[int, float]
 TokenIds: TypeAlias = Array | Mapping[int, int]
@@ -61,6 +61,9 @@ def logits_sample(
     bias: Array | None = None,
     softcap: float | None = None,
     scale: float | None = None,
+    mask: Array | None = None,
+    allowed_ids: AllowedIds | None = None,
+    vocab_ids: Array | None = None,
     temperature: float | Array = 1.0,
     top_k: int | Array = 0,
     top_p: float | Array = 1.0,
@@ -92,6 +95,8 @@ def logits_sample(
         The head, as in `logits`.
     bias, softcap, scale, threads
         As in `logits`.
+    mask, allowed_ids, vocab_ids
+        As in `logits_topk`: ids that are not allowed are never drawn, and log-probabilities are of those that are.
     temperature : float or array_like, shape (...)
         T >= 0, finite. 0, and what is below the smallest normal float32, takes the first of the greatest logits and
         uses neither noise nor filters.
@@ -166,6 +171,9 @@ def logits_sample(
             bias=bias,
             softcap=softcap,
             scale=scale,
+            mask=mask,
+            allowed_ids=allowed_ids,
+            vocab_ids=vocab_ids,
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
@@ -190,6 +198,8 @@ def logits_sample(
 def sample(
     logits: Array,
     *,
+    mask: Array | None = None,
+    allowed_ids: AllowedIds | None = None,
     temperature: float | Array = 1.0,
     top_k: int | Array = 0,
     top_p: float | Array = 1.0,
@@ -214,9 +224,9 @@ def sample(
     ----------
     logits : array_like, shape (..., V)
         float32, float16, bfloat16 or float64; any strides.
-    temperature, top_k, top_p, min_p, typical_p, logit_bias, repetition_penalty, presence_penalty, frequency_penalty
+    mask, allowed_ids, temperature, top_k, top_p, min_p, typical_p, logit_bias, repetition_penalty
         As in `logits_sample`.
-    history, output, seed, position, order, logprobs, top_n
+    presence_penalty, frequency_penalty, history, output, seed, position, order, logprobs, top_n
         As in `logits_sample`.
     threads : int, optional
         Threads of this call; by default `get_num_threads`.
@@ -239,11 +249,14 @@ def sample(
     -----
     Accumulation, determinism, NaN and inf: as `logits_sample`, whose tokens these are where the logits are its.
 
-    Memory: the logits are read in place; rows that are edited, strided or of halves are copied in pieces of 64 KiB.
+    Memory: the logits are read in place; rows that are edited, masked, strided or of halves are copied in pieces of
+    64 KiB.
     """
     return Sample(
         *_core.sample(
             logits,
+            mask=mask,
+            allowed_ids=allowed_ids,
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
@@ -263,3 +276,14 @@ def sample(
             threads=threads,
         )
     )
+
+
+def head_sample(hidden: Array, weight: Weight, screen: _core.Screen | None, **given: Any) -> Sample:
+    """`logits_sample` by way of a screen made from the weight, where there is one and it helps."""
+    if screen is None:
+        return logits_sample(hidden, weight, **given)
+    defaults = logits_sample.__kwdefaults__ or {}
+    for name in given:
+        if name not in defaults:
+            raise TypeError(f"sample() got an unexpected keyword argument {name!r}")
+    return Sample(*_core.screened_sample(screen, hidden, weight, **(defaults | given)))
