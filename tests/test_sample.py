@@ -175,6 +175,70 @@ def test_a_long_row_is_shared_out(threads: int) -> None:
     check(row, [Parameters(temperature=0.9, seed=5, top_k=1000)], threads)
 
 
+# ---- filters -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["hf", "vllm", "llama.cpp"])
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), oracle.BFLOAT16, np.dtype(np.float64)], ids=str)
+def test_filters(threads: int, dtype: np.dtype[Any], order: str) -> None:
+    """Every combination of a few values, on peaked and on flat rows."""
+    rng = np.random.default_rng(14)
+    combinations = [
+        Parameters(temperature=t, top_k=k, top_p=p, min_p=m, typical_p=q, order=order)
+        for t, k, p, m, q in itertools.product((0.7, 1.6), (0, 30), (1.0, 0.9, 0.3), (0.0, 0.02, 1.0), (1.0, 0.8))
+    ]
+    for vocabulary, spread in ((40, 2.0), (700, 0.5), (3001, 4.0)):
+        rows = [replace(p, seed=int(rng.integers(2**63))) for p in combinations]
+        logits = (spread * rng.standard_normal((len(rows), vocabulary))).astype(dtype)
+        logits[:, 7] = -INF
+        check(logits, rows, threads, top_n=5)
+
+
+def test_wide_nuclei(threads: int) -> None:
+    """Where what is kept is most of a large row, and where the best few do not hold enough."""
+    rng = np.random.default_rng(15)
+    vocabulary = 20_000
+    kinds = [
+        Parameters(top_p=0.99),
+        Parameters(top_p=0.5),
+        Parameters(min_p=1e-3),
+        Parameters(typical_p=0.9),
+        Parameters(top_k=6000),
+        Parameters(top_k=600, top_p=0.9),
+        Parameters(top_k=6000, top_p=0.95, min_p=0.01, typical_p=0.97),
+    ]
+    rows = [replace(p, temperature=1.1, seed=i) for i, p in enumerate(kinds)]
+    for spread in (0.3, 2.0):
+        logits = (spread * rng.standard_normal((len(rows), vocabulary))).astype("f4")
+        check(logits, rows, threads, top_n=300)
+
+
+def test_support_of_top_p() -> None:
+    """A token is kept while the better ones have less than p."""
+    for p, top_p, kept in [
+        ([0.5, 0.35, 0.1, 0.05], 0.9, 3),
+        ([0.5, 0.25, 0.125, 0.125], 0.75 - 1e-6, 2),
+        ([0.5, 0.25, 0.125, 0.125], 0.75 + 1e-6, 3),
+        ([0.5, 0.25, 0.125, 0.125], 0.1, 1),
+    ]:
+        drawn = native.sample(np.log(np.array(p)), top_p=top_p, logprobs="processed", top_n=4, seed=0)
+        np.testing.assert_array_equal(drawn.top_ids, [*range(kept), *[-1] * (4 - kept)])
+        tokens = native.sample(np.broadcast_to(np.log(p), (2000, 4)), top_p=top_p, seed=1, logprobs=None).token
+        np.testing.assert_array_equal(np.unique(tokens), range(kept))
+
+
+@every_dtype
+def test_the_smallest_top_p_is_the_argmax(threads: int, dtype: np.dtype[Any]) -> None:
+    top_p = [1e-2, 1e-8, 1e-30, 1e-45, 5e-324]
+    logits = np.random.default_rng(16).standard_normal((5, 900)).astype(dtype)
+    logits[2] = 1
+    drawn = native.sample(logits, top_p=top_p, seed=3, threads=threads)
+    best = logits.astype("f8").argmax(axis=-1)
+    best[0] = drawn.token[0]  # 1% may be more than one token
+    np.testing.assert_array_equal(drawn.token, best)
+    np.testing.assert_array_equal(native.sample(logits, min_p=1.0, seed=3).token[[0, 1, 3]], best[[0, 1, 3]])
+
+
 # ---- edits ---------------------------------------------------------------------------------------------------------
 
 
@@ -232,6 +296,8 @@ def mixed(n: int) -> list[Parameters]:
         Parameters(temperature=1.0, top_k=40),
         Parameters(temperature=1.0, logit_bias={3: 2.0}, history=(1, 2, 3), repetition_penalty=1.2),
         Parameters(temperature=2.5, top_k=1),
+        Parameters(temperature=0.8, top_p=0.9),
+        Parameters(temperature=0.9, min_p=0.05, output=(4, 4), frequency_penalty=0.5),
     ]
     return [replace(kinds[i % len(kinds)], seed=1000 + i, position=i) for i in range(n)]
 
@@ -244,9 +310,11 @@ def test_a_row_is_the_same_everywhere(dtype: np.dtype[Any]) -> None:
     weight = rng.standard_normal((1030, 24)).astype(dtype)
     logits = native.logits(hidden, weight)
     for seed in range(10):
-        for mine in (Parameters(temperature=0.8), Parameters(temperature=0.8, top_k=40), Parameters(temperature=0.0)):
+        for mine in (Parameters(temperature=0.8), Parameters(temperature=0.8, top_k=40), Parameters(top_p=0.9), Parameters(temperature=0.0)):
             p = replace(mine, seed=seed, position=7)
-            alone = native.sample(logits[9], temperature=p.temperature, top_k=p.top_k, seed=seed, position=7)
+            alone = native.sample(
+                logits[9], temperature=p.temperature, top_k=p.top_k, top_p=p.top_p, seed=seed, position=7
+            )
             for place, threads in itertools.product((0, 5, 63), (1, 2, 3)):
                 rows, states = mixed(64), hidden.copy()
                 rows[place], states[place] = p, hidden[9]

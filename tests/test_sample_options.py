@@ -188,3 +188,16 @@ def test_inputs_are_only_read() -> None:
     native.sample(logits, logit_bias=biases, history=[[1]] * 4, repetition_penalty=2.0)
     np.testing.assert_array_equal(logits, LOGITS)
     assert biases == {1: 2.0}
+
+
+def test_kept_rows_go_in_parts() -> None:
+    """A vocabulary of which 16 rows are more than a call keeps."""
+    vocabulary = 2**20 + 300
+    hidden = np.array([[1.0], [-1.0], [0.5], [2.0]] * 5, "f4")
+    weight = np.random.default_rng(17).standard_normal((vocabulary, 1)).astype("f4")
+    given: dict[str, Any] = {"top_p": 0.3, "temperature": 0.5, "logit_bias": [None, {5: 40.0}] * 10, "top_n": 2}
+    drawn = native.logits_sample(hidden, weight, seed=1, **given)
+    expected = native.sample(hidden * weight[:, 0], seed=1, **given)
+    for a, b in zip(drawn.__getnewargs__(), expected.__getnewargs__(), strict=True):
+        oracle.assert_same_bits(a, b)
+    assert (drawn.token[1::2] == 5).all()

@@ -13,8 +13,7 @@ struct SampleRow {
   Filters filters;
   uint64_t seed = 0, position = 0;
 
-  // The temperature is none: the first of the greatest logits.
-  bool greedy() const { return filters.temperature < double(std::numeric_limits<float>::min()); }
+  bool greedy() const { return filters.greedy(); }
 };
 
 // Of which distribution logarithms are returned: of the logits before edits at temperature 1, or of what is drawn from.
@@ -27,6 +26,8 @@ struct SampleOptions {
   Logprobs logprobs = Logprobs::raw;
   int64_t top_n = 0;
 
+  // Those of rows [first, first + n).
+  SampleOptions part(int64_t first, int64_t n) const;
   RowEdits edits_of(int64_t row) const {
     if (first_edit.empty()) return {};
     return {edits.data() + first_edit[static_cast<size_t>(row)], edits.data() + first_edit[static_cast<size_t>(row) + 1]};
@@ -43,6 +44,13 @@ struct SampleTarget {
   void* logprob = nullptr;
   int64_t* top_ids = nullptr;
   void* top_logprobs = nullptr;
+
+  // From a row on.
+  template <class T>
+  SampleTarget from(int64_t row, int64_t top_n) const {
+    const auto after = [](void* p, int64_t n) { return p ? static_cast<void*>(static_cast<T*>(p) + n) : p; };
+    return {token + row, after(logprob, row), top_ids ? top_ids + row * top_n : nullptr, after(top_logprobs, row * top_n)};
+  }
 };
 
 // Why nothing can be drawn from a row.

@@ -69,7 +69,6 @@ SampleOptions sample_options(const py::kwargs& given, const RowShape& rows, int6
   for (int64_t row = 0; row < rows.count(); ++row) {
     SampleRow wanted;
     wanted.filters = {temperature[row], top_k[row], top_p[row], min_p[row], typical_p[row], order};
-    if (wanted.filters.top_k < 0 || wanted.filters.top_k >= vocabulary) wanted.filters.top_k = 0;
     wanted.seed = seeds.single ? seed_of_row(seeds[row], row) : seeds[row];
     wanted.position = positions[row];
     options.rows.push_back(wanted);
