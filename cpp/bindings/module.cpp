@@ -16,4 +16,5 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   lmhead::bind_screen(m);
   lmhead::bind_lm_head(m);
   lmhead::bind_roofs(m);
+  lmhead::bind_filters(m);
 }

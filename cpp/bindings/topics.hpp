@@ -18,5 +18,6 @@ void bind_runtime(pybind11::module_& m);
 void bind_screen(pybind11::module_& m);
 void bind_lm_head(pybind11::module_& m);
 void bind_roofs(pybind11::module_& m);
+void bind_filters(pybind11::module_& m);
 
 }  // namespace lmhead
