@@ -104,7 +104,7 @@ def test_gumbel_at_both_ends() -> None:
     bits = np.concatenate([np.random.default_rng(1).integers(0, 2**64, 3000, np.uint64), 2 ** np.arange(64, dtype="u8")])
     bits = np.concatenate([bits, ~bits, np.array([2**62 - 1, 2**62], "u8")])
     ours = np.array([_core.gumbel(int(b)) for b in bits])
-    np.testing.assert_allclose(ours, sample_oracle.gumbel(bits), rtol=2e-15, atol=2e-16)
+    np.testing.assert_allclose(ours, sample_oracle.gumbel(bits), rtol=2e-15, atol=1e-15)
 
 
 # ---- tokens --------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ class RowDraw {
   }
 
   Fault fault() const { return fault_; }
-  const Winner<T>& winner() const { return winner_; }
+  const Runner<T>& winner() const { return winner_; }
 
   // Of a kept logit, among what is kept.
   T logprob(T logit) {
@@ -77,7 +77,7 @@ class RowDraw {
     if (fault_ != Fault::none) return;
     const Race<T> race(kernels_, {wanted.seed, wanted.position}, wanted.filters.temperature);
     if (wanted.greedy()) {
-      if (kept_.count() > 0) winner_ = {0, kept_.ids()[0], kept_.values()[0]};
+      if (kept_.count() > 0) winner_ = {kept_.ids()[0], kept_.values()[0], 0};
     } else if (kept_.is_list() && kept_.count() <= kScored) {
       for (int64_t i = 0; i < kept_.count(); ++i) race.enter(kept_.values()[i], kept_.ids()[i], winner_);
     } else {
@@ -125,7 +125,7 @@ class RowDraw {
   const T* logits_ = nullptr;
   int64_t n_ids_ = 0;
   const SampleRow* wanted_ = nullptr;
-  Winner<T> winner_;
+  Runner<T> winner_;
   Fault fault_ = Fault::none;
 };
 

@@ -100,7 +100,7 @@ class Sampling {
   enum class Plan { race, list, keep };
 
   struct State {
-    Winner<T> best;
+    Runner<T> best;
     Fault fault = Fault::none;
     List list, raw_list;
   };
@@ -122,6 +122,7 @@ class Sampling {
     if (plan(row) != Plan::race) return n_best(wanted(row).filters, n_ids_);
     return options_.logprobs == Logprobs::processed ? options_.top_n : 0;
   }
+  Race<T> race_of(int64_t row) const { return {kernels_, {wanted(row).seed, wanted(row).position}, wanted(row).filters.temperature}; }
   bool wants_raw_list() const { return options_.logprobs == Logprobs::raw && options_.top_n > 0; }
   bool weighs_row(int64_t row) const { return plan(row) == Plan::keep && wants_row_mass(wanted(row).filters, n_ids_); }
   State& state(int worker, int64_t row) { return states_[static_cast<size_t>(worker)][static_cast<size_t>(row - first_row_)]; }
@@ -163,7 +164,7 @@ class Sampling {
     T* exps = scratch.exps.reserve(n);
     const double temperature = wanted(row).filters.temperature;
     kernels_.block_sums(y, n, inverse_temperature_of<T>(temperature), exps, sums);
-    const Race<T> race(kernels_, {wanted(row).seed, wanted(row).position}, temperature);
+    const Race<T> race = race_of(row);
     for (int64_t b = 0; b < n_blocks; ++b) {
       const T max = sums.maxima[b];
       const int64_t at = b * kBlockIds;
@@ -183,9 +184,10 @@ class Sampling {
 
   void finish_row(Worker& scratch, int64_t row) {
     State& all = state(0, row);
+    const Race<T> race = race_of(row);
     for (int worker = 1; worker < threads_; ++worker) {
       const State& other = state(worker, row);
-      all.best.meet(other.best);
+      race.meet(other.best, all.best);
       all.fault = worse(all.fault, other.fault);
       if (listed(row) > 0) all.list.take(other.list);
       if (wants_raw_list()) all.raw_list.take(other.raw_list);

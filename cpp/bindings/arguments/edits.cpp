@@ -15,12 +15,17 @@ bool is_dict(py::handle object) { return PyDict_Check(object.ptr()); }
 // One row's ids: {id: count}, or an array or flat sequence of ids.
 bool is_ids(py::handle object) {
   if (is_dict(object)) return true;
-  if (py::isinstance<py::array>(object)) return py::reinterpret_borrow<py::array>(object).ndim() == 1 && py::reinterpret_borrow<py::array>(object).dtype().kind() != 'O';
+  if (py::isinstance<py::array>(object)) {
+    const auto array = py::reinterpret_borrow<py::array>(object);
+    return array.ndim() == 1 && array.dtype().kind() != 'O';
+  }
   if (speaks_dlpack(object)) return py::len(object.attr("shape")) == 1;
   if (!is_sequence_of_numbers(object)) return false;
-  for (const py::handle item : py::reinterpret_borrow<py::sequence>(object))
-    if (item.is_none() || is_dict(item) || (PySequence_Check(item.ptr()) && !py::isinstance<py::array>(item)) || (py::isinstance<py::array>(item) && py::reinterpret_borrow<py::array>(item).ndim() > 0)) return false;
-  return true;
+  const auto sequence = py::reinterpret_borrow<py::sequence>(object);
+  if (py::len(sequence) == 0) return true;
+  const py::object first = sequence[0];
+  const bool has_axes = py::isinstance<py::array>(first) ? py::reinterpret_borrow<py::array>(first).ndim() > 0 : PySequence_Check(first.ptr()) || speaks_dlpack(first);
+  return !first.is_none() && !is_dict(first) && !has_axes;
 }
 
 struct Ids {

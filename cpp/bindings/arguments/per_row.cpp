@@ -47,7 +47,8 @@ void collect(const char* name, py::handle object, const RowShape& rows, size_t a
   if (axis == rows.shape.size()) return to.push_back(whole_of(any_integer_option(name, object, expected)));
   if (!is_sequence_of_numbers(object) || py::len(object) != static_cast<size_t>(rows.shape[axis]))
     value_error(name, expected_shape(expected, rows), "a " + type_text(object) + " of another shape");
-  for (const py::handle item : py::reinterpret_borrow<py::sequence>(object)) collect(name, item, rows, axis + 1, expected, to);
+  // Items are held while they are looked at: a sequence may make them as it is asked.
+  for (int64_t i = 0; i < rows.shape[axis]; ++i) collect(name, py::object(object[py::int_(i)]), rows, axis + 1, expected, to);
 }
 
 PerRow<Whole> wholes_by_row(const char* name, py::handle object, const RowShape& rows, const std::string& expected) {
@@ -139,7 +140,7 @@ std::vector<py::object> items_by_row(const char* name, py::handle object, const 
   const auto sequence = py::reinterpret_borrow<py::sequence>(object);
   if (py::len(sequence) != n || is_item(object)) value_error(name, expected, "a " + type_text(object) + " of " + std::to_string(py::len(sequence)) + " items");
   std::vector<py::object> items;
-  for (const py::handle item : sequence) items.push_back(py::reinterpret_borrow<py::object>(item));
+  for (size_t i = 0; i < n; ++i) items.push_back(py::object(sequence[i]));
   return items;
 }
 
