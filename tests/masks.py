@@ -24,7 +24,8 @@ def packed(allowed: NDArray[np.bool_]) -> NDArray[np.int32]:
 
 def id_lists(allowed: NDArray[np.bool_]) -> list[Array]:
     """Return the ids of each row, flattened leading axes."""
-    return [np.flatnonzero(row) for row in allowed.reshape(-1, allowed.shape[-1])]
+    rows = math.prod(allowed.shape[:-1])
+    return [np.flatnonzero(row) for row in allowed.reshape(rows, allowed.shape[-1])]
 
 
 def disallow(logits: Array, allowed: NDArray[np.bool_]) -> Array:
