@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,8 @@ EXPECTED = disallow(LOGITS, ALLOWED)
 
 
 def test_words_in_any_memory() -> None:
-    for name, mask in layouts(packed(ALLOWED)).items():
-        assert_same_bits(native.logits(HIDDEN, WEIGHT, mask=mask), EXPECTED), name
+    for mask in layouts(packed(ALLOWED)).values():
+        assert_same_bits(native.logits(HIDDEN, WEIGHT, mask=mask), EXPECTED)
         assert_same_bits(native.logits(HIDDEN, WEIGHT, mask=mask.view(mask.dtype.str.replace("i", "u"))), EXPECTED)
     assert_same_bits(native.logits(HIDDEN, WEIGHT, mask=dlpack(packed(ALLOWED))), EXPECTED)
     assert_same_bits(native.logits(HIDDEN, WEIGHT, mask=list(packed(ALLOWED))), EXPECTED)
@@ -106,7 +107,8 @@ def test_arguments_are_left_alone() -> None:
     np.testing.assert_array_equal(mask, before)
     memory = np.zeros(B * T * V, np.float32)
     inside = memory.view(np.int32)[:3]
-    for given in ({"mask": inside}, {"allowed_ids": inside}):
+    forms: list[dict[str, Any]] = [{"mask": inside}, {"allowed_ids": inside}]
+    for given in forms:
         with pytest.raises(ValueError, match=rf"^out: expected memory apart from {next(iter(given))}"):
             native.logits(HIDDEN, WEIGHT, out=memory.reshape(B, T, V), **given)
 
@@ -115,30 +117,31 @@ def test_arguments_are_left_alone() -> None:
 def test_empty_axes(n: int, v: int, d: int) -> None:
     hidden, weight = np.zeros((n, d), "f4"), np.zeros((v, d), "f4")
     allowed = np.arange(n * v).reshape(n, v) % 3 == 0
-    bias = -np.arange(v, dtype="f4")
-    for given in ({"mask": packed(allowed)}, {"allowed_ids": id_lists(allowed)}, {"mask": packed(allowed)[:1]}):
-        if n == 0 and given.get("mask") is not None and len(given["mask"]) == 0:
-            given = {"mask": np.zeros((0, -(-v // 32)), np.int32)}
-        one_row = len(given.get("mask", allowed)) == 1 != n
-        expected = disallow(np.broadcast_to(bias, (n, v)), np.broadcast_to(allowed[:1], (n, v)) if one_row else allowed)
+    bias = -1 - np.arange(v, dtype="f4")
+    expected = disallow(np.broadcast_to(bias, (n, v)), allowed)
+    for given in ({"mask": packed(allowed)}, {"allowed_ids": id_lists(allowed)}):
         assert_same_bits(native.logits(hidden, weight, bias=bias, **given), expected)
         assert native.logits_topk(hidden, weight, v, bias=bias, **given).indices.shape == (n, v)
+    one_for_all = native.logits(hidden, weight, bias=bias, mask=np.zeros(-(-v // 32), np.int32))
+    assert_same_bits(one_for_all, np.full((n, v), -math.inf, np.float32))
     assert native.logits_topk(hidden, weight, v, vocab_ids=np.arange(v)).values.shape == (n, v)
 
 
 MASK, IDS, VOCAB = packed(ALLOWED), id_lists(ALLOWED), np.arange(V) * 2
+TOO_SHORT = "mask: expected a last axis of at least ceil(V / 32) = 3 words"
+NO_WORDS = "mask: expected dtype int32 or uint32"
 # What is given, how it is refused, and the message from its beginning on.
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"mask": MASK[..., :2]},
         ValueError,
-        "mask: expected a last axis of at least ceil(V / 32) = 3 words for the V = 75 of weight of shape (75, 8), got shape (2, 3, 2)",
+        f"{TOO_SHORT} for the V = 75 of weight of shape (75, 8), got shape (2, 3, 2)",
     ),
-    ({"mask": np.zeros(0, np.int32)}, ValueError, "mask: expected a last axis of at least ceil(V / 32) = 3 words"),
+    ({"mask": np.zeros(0, np.int32)}, ValueError, TOO_SHORT),
     (
         {"mask": np.int32(1)},
         ValueError,
-        "mask: expected a last axis of at least ceil(V / 32) = 3 words for the V = 75 of weight of shape (75, 8), got shape ()",
+        f"{TOO_SHORT} for the V = 75 of weight of shape (75, 8), got shape ()",
     ),
     (
         {"mask": MASK[:, :2]},
@@ -150,27 +153,27 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"mask": ALLOWED},
         TypeError,
-        "mask: expected dtype int32 or uint32, a bit for each id with the lowest bit first, got bool of shape (2, 3, 75); numpy.flatnonzero turns",
+        f"{NO_WORDS}, a bit for each id with the lowest bit first, got bool of shape (2, 3, 75); numpy.",
     ),
     (
         {"mask": MASK.astype("i8")},
         TypeError,
-        "mask: expected dtype int32 or uint32, a bit for each id with the lowest bit first, got int64 of shape (2, 3, 3)",
+        f"{NO_WORDS}, a bit for each id with the lowest bit first, got int64 of shape (2, 3, 3)",
     ),
-    ({"mask": MASK.astype("f4")}, TypeError, "mask: expected dtype int32 or uint32"),
-    ({"mask": MASK.astype(BFLOAT16)}, TypeError, "mask: expected dtype int32 or uint32"),
+    ({"mask": MASK.astype("f4")}, TypeError, NO_WORDS),
+    ({"mask": MASK.astype(BFLOAT16)}, TypeError, NO_WORDS),
     (
         {"mask": MASK.tolist()},
         TypeError,
-        "mask: expected dtype int32 or uint32, a bit for each id with the lowest bit first, got int64",
+        f"{NO_WORDS}, a bit for each id with the lowest bit first, got int64",
     ),
     (
-        {"mask": MASK.view("m8[s]") if MASK.shape[-1] % 2 == 0 else np.zeros(3, "m8[s]")},
+        {"mask": np.zeros(3, "m8[s]")},
         TypeError,
-        "mask: expected dtype int32",
+        NO_WORDS,
     ),
     ({"mask": np.ma.masked_array(MASK)}, TypeError, "mask: expected an array without a mask"),
-    ({"mask": "mask"}, TypeError, "mask: expected dtype int32 or uint32"),
+    ({"mask": "mask"}, TypeError, NO_WORDS),
     ({"mask": dlpack(MASK, device=2)}, TypeError, "mask: expected a tensor on the CPU"),
     (
         {"mask": MASK, "allowed_ids": IDS},
@@ -249,7 +252,7 @@ REFUSED_BY_LISTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"vocab_ids": VOCAB, "mask": MASK},
         ValueError,
-        "mask: expected a last axis of at least ceil(V / 32) = 5 words for the V = 149 of vocab_ids, which end at 148, got shape (2, 3, 3)",
+        "mask: expected a last axis of at least ceil(V / 32) = 5 words for the V = 149 of vocab_ids",
     ),
     ({"vocab_ids": VOCAB, "k": 150}, ValueError, "k: expected an integer from 0 to V = 149, got 150"),
 ]
@@ -258,7 +261,7 @@ REFUSED_BY_LISTS: list[tuple[dict[str, Any], type[Exception], str]] = [
 @pytest.mark.parametrize(("given", "error", "message"), REFUSED + REFUSED_BY_LISTS)
 def test_refused(given: dict[str, Any], error: type[Exception], message: str) -> None:
     head = native.LMHead(WEIGHT, screen="int8")
-    calls = [
+    calls: list[Callable[[], Any]] = [
         lambda: native.logits_topk(HIDDEN, WEIGHT, **{"k": 3} | given),
         lambda: head.topk(HIDDEN, **{"k": 3} | given),
     ]

@@ -1,5 +1,7 @@
 #include "bindings/arguments/allowed_ids.hpp"
 
+#include <pybind11/stl.h>
+
 #include "bindings/arguments/array.hpp"
 #include "bindings/arguments/dlpack.hpp"
 #include "bindings/arguments/ids.hpp"
