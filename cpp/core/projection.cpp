@@ -135,7 +135,7 @@ void Projection::pack(int64_t first_id, int64_t n_ids, ProjectionScratch& scratc
 // weight element by element, as they are, for the kernel of their storage takes the same steps as the one along the ids.
 void Projection::project_list(const void* prepared, const int64_t* ids, int64_t n_ids, void* out, ProjectionScratch& scratch) const {
   const void** rows = scratch.pointers.reserve(n_ids);
-  if (path_ == WeightPath::direct) {
+  if (path_ == WeightPath::direct && !weight_.is_quantized()) {
     for (int64_t i = 0; i < n_ids; ++i) rows[i] = weight_.row(ids[i]);
     return project_rows(prepared, 1, rows, n_ids, 0, out, n_ids);
   }

@@ -207,6 +207,8 @@ struct RowKernels {
   void (*contract_active)(const ActiveSum<T>&);
   // Of a block: entries of `gradient` where |exp((x - max) / temperature) * normaliser - y| < eps become 0; the sum of those.
   T (*filter_gradient)(const T* logits, int64_t n, T max, T inverse_temperature, T normaliser, T y, T eps, T* gradient);
+  // How many of n are greater than `value` or NaN; of the first n_before also those that equal it. For NaN: the NaNs of the first n_before.
+  int64_t (*count_better)(const T* logits, int64_t n, T value, int64_t n_before);
 };
 
 // The certified screen (core/screen.hpp): a weight as signed bytes q with a scale an id, stored as q + 128 in blocks of 16 ids: chunk c of

@@ -24,6 +24,7 @@ from ._norm import layer_norm, rms_norm
 from ._quantize import quantize
 from ._quantized_weight import QuantizedWeight
 from ._runtime import get_num_threads, isa, set_num_threads, show_config
+from ._scores import TokenScores, logits_scores, perplexity, scores
 from ._softmax import log_softmax, logsumexp, softmax
 from ._top_k import ScreenedTopK, TopK, logits_topk, topk
 
@@ -37,6 +38,7 @@ __all__ = [
     "QuantizedWeight",
     "RMSNorm",
     "ScreenedTopK",
+    "TokenScores",
     "TopK",
     "__version__",
     "check_gradients",
@@ -49,11 +51,14 @@ __all__ = [
     "linear_cross_entropy_with_grad",
     "log_softmax",
     "logits",
+    "logits_scores",
     "logits_topk",
     "logsumexp",
+    "perplexity",
     "quantize",
     "reference",
     "rms_norm",
+    "scores",
     "set_num_threads",
     "show_config",
     "softmax",

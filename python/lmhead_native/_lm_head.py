@@ -14,6 +14,7 @@ from ._frozen import Frozen
 from ._head_norm import LayerNorm, RMSNorm
 from ._linear_cross_entropy import linear_cross_entropy
 from ._logits import logits
+from ._scores import TokenScores, logits_scores
 from ._top_k import ScreenedTopK, TopK, logits_topk
 from ._typing import Array, Result, Weight
 
@@ -76,7 +77,7 @@ class LMHead(Frozen):
 
     See Also
     --------
-    logits, logits_topk, linear_cross_entropy : the same without preparation.
+    logits, logits_topk, logits_scores, linear_cross_entropy : the same without preparation.
 
     Notes
     -----
@@ -319,11 +320,15 @@ class LMHead(Frozen):
 
     def cross_entropy(self, hidden: Array, targets: Array, **options: Any) -> Any:
         """`linear_cross_entropy` of this head, which brings weight, bias, softcap and scale; other options are its."""
-        for name in ("weight", "bias", "softcap", "scale"):
-            if name in options:
-                raise TypeError(f"{name}: expected no such option, as the head brings it, got {options[name]!r}")
+        _check_brought(options)
         states = self._normed(hidden, options.get("threads"))
         return linear_cross_entropy(states, self._weight, targets, **self._options(), **options)
+
+    def scores(self, hidden: Array, targets: Array | None = None, **options: Any) -> TokenScores:
+        """`logits_scores` of this head, which brings weight, bias, softcap and scale; other options are its."""
+        _check_brought(options)
+        states = self._normed(hidden, options.get("threads"))
+        return logits_scores(states, self._weight, targets, **self._options(), **options)
 
     def _normed(self, hidden: Array, threads: int | None) -> Array:
         if self.norm is None:
@@ -353,6 +358,12 @@ def _numbers(sequence: Array, dtype: str) -> Array:
     except ValueError:
         return sequence
     return array.astype(dtype) if array.dtype.kind in "fiu" else sequence
+
+
+def _check_brought(options: Mapping[str, Any]) -> None:
+    for name in ("weight", "bias", "softcap", "scale"):
+        if name in options:
+            raise TypeError(f"{name}: expected no such option, as the head brings it, got {options[name]!r}")
 
 
 def _check(screen: object, norm: object, prepare: object) -> None:
