@@ -19,6 +19,7 @@ import fresh
 import lmhead_native as native
 import oracle
 from layouts import dlpack, layouts
+from masks import disallow, id_lists, packed, sets
 from parameters import every_dtype, every_pair, wide_dtypes
 from quantized_samples import some_storages
 
@@ -303,6 +304,86 @@ def test_empty_widths_and_vocabularies(threads: int) -> None:
         np.testing.assert_array_equal(empty.logsumexp, [-INF, -INF])
         assert np.isnan(empty.entropy).all()
         np.testing.assert_array_equal(empty.argmax, [-1, -1])
+
+
+# ---- allowed ids ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), oracle.BFLOAT16, np.dtype(np.float64)], ids=str)
+def test_allowed_ids(threads: int, dtype: np.dtype[Any]) -> None:
+    """As if the other ids held -inf, but for their ranks and places in lists; nothing of them is read."""
+    rng = np.random.default_rng(14)
+    rows, vocabulary, width = 5, 600, 12
+    hidden = rng.standard_normal((rows, width)).astype(dtype)
+    weight = rng.integers(-2, 3, (vocabulary, width)).astype(dtype)
+    bias, chosen = rng.standard_normal(vocabulary), rng.integers(0, vocabulary, (rows, 40))
+    for allowed in sets(rng, rows, vocabulary).values():
+        each = np.broadcast_to(allowed, (rows, vocabulary))
+        targets = np.array([rng.choice(ids) if len(ids) else 3 for ids in id_lists(each)])
+        targets[1] = np.flatnonzero(~each[1])[-1]  # not allowed
+        targets[2] = -100
+        asked: dict[str, Any] = {"top_n": 7, "chosen": chosen, "threads": threads}
+        z = disallow(native.logits(hidden, weight, bias=bias), each)
+        spoilt, spoilt_bias = weight.copy(), bias.copy()
+        spoilt[~each.any(axis=0)], spoilt_bias[~each.any(axis=0)] = NAN, NAN
+        found = native.logits_scores(hidden, spoilt, targets, bias=spoilt_bias, mask=packed(allowed), **asked)
+        given = allowed.nonzero()[0] if allowed.ndim == 1 else id_lists(allowed)
+        same(native.logits_scores(hidden, weight, targets, bias=bias, allowed_ids=given, **asked), found)
+        with np.errstate(invalid="ignore"):
+            raw = native.logits(hidden, weight, bias=bias)
+        same(native.scores(raw, targets, mask=packed(allowed), **asked), found)
+        same(native.scores(raw[:, ::-1].copy()[:, ::-1], targets, allowed_ids=given, **asked), found)
+        plain = native.scores(z, targets, **asked)
+        for mine, theirs in ((found[0], plain[0]), (found[1], plain[1]), (found[3], plain[3]), (found[7], plain[7])):
+            oracle.assert_same_bits(mine, theirs)
+        best = native.logits_topk(hidden, weight, 7, bias=bias, mask=packed(allowed))
+        live = targets != -100
+        oracle.assert_same_bits(found.top_ids[live], best.indices[live])
+        oracle.assert_same_bits(found.argmax[live], best.indices[live, 0])
+        for row in range(rows):
+            ids = np.flatnonzero(each[row])
+            place = np.flatnonzero(ids == targets[row])
+            expected = rank_exact(z[row][ids], int(place[0])) if len(place) else -1
+            assert found.rank[row] == expected
+
+
+def test_allowed_ids_at_minus_infinity(threads: int) -> None:
+    """Allowed ids are ranked and listed among themselves, also where all of them hold -inf."""
+    x = np.full((4, 300), -INF, np.float32)
+    x[1, 280] = 1
+    x[3, 290] = NAN
+    allowed = np.zeros((4, 300), bool)
+    allowed[:, [10, 270, 280, 290]] = True
+    allowed[2] = False
+    found = native.scores(x, [270, 290, 5, 10], mask=packed(allowed), top_n=6, chosen=[10, 11], threads=threads)
+    np.testing.assert_array_equal(found.rank, [2, 4, -1, 2])
+    np.testing.assert_array_equal(found.argmax, [10, 280, -1, 290])
+    lists = [[10, 270, 280, 290, -1, -1], [280, 10, 270, 290, -1, -1], [-1] * 6, [290, 10, 270, 280, -1, -1]]
+    np.testing.assert_array_equal(found.top_ids, lists)
+    np.testing.assert_array_equal(found.top_logprobs[1], [0, *[-INF] * 5])
+    np.testing.assert_array_equal(found.logprob, [NAN, -INF, NAN, NAN])
+    np.testing.assert_array_equal(found.chosen_logprobs[1], [-INF, -INF])
+    np.testing.assert_array_equal(found.logsumexp, [-INF, 1, -INF, NAN])
+
+
+def test_pruned_head(threads: int) -> None:
+    """Bit for bit the full head under a mask; all ids are full ones."""
+    rng = np.random.default_rng(15)
+    hidden, weight = rng.standard_normal((6, 20), np.float32), rng.standard_normal((900, 20), np.float32)
+    kept = np.sort(rng.choice(899, 300, replace=False))
+    kept[-1] = 899
+    exists = np.isin(np.arange(900), kept)
+    targets, chosen = rng.integers(0, 900, 6), rng.integers(0, 900, 9)
+    targets[:3] = kept[[0, 150, 299]]
+    asked: dict[str, Any] = {"top_n": 4, "chosen": chosen, "threads": threads}
+    found = native.logits_scores(hidden, weight[kept], targets, vocab_ids=kept, **asked)
+    same(native.logits_scores(hidden, weight, targets, mask=packed(exists), **asked), found)
+    ours = native.perplexity(hidden, weight[kept], targets[:3].repeat(2), vocab_ids=kept)
+    same_text = native.logits_scores(hidden, weight, targets[:3].repeat(2), mask=packed(exists)).logprob
+    assert ours == math.exp(-math.fsum(same_text.tolist()) / 6)
+    assert native.perplexity(hidden, weight, np.full(6, 3), mask=packed(np.arange(900) == 4)) == INF
+    with pytest.raises(IndexError, match=r"^targets: expected an id from 0 to V - 1 = 899 or"):
+        native.logits_scores(hidden, weight[kept], [900] * 6, vocab_ids=kept)
 
 
 # ---- arguments -----------------------------------------------------------------------------------------------------

@@ -1,3 +1,4 @@
+#include "bindings/arguments/allowed_ids.hpp"
 #include "bindings/arguments/head_options.hpp"
 #include "bindings/arguments/score_options.hpp"
 #include "bindings/topics.hpp"
@@ -52,12 +53,13 @@ py::tuple of_hidden(py::handle hidden, py::handle weight, py::handle targets, co
   const HeadArguments head = head_arguments(hidden, weight, py::object(given["bias"]), py::object(given["softcap"]), py::object(given["scale"]));
   const ScoreOptions options{head.options, temperature_option(py::object(given["temperature"]))};
   const int threads = threads_option(py::object(given["threads"]));
-  const ScoreArguments a = score_arguments(targets, head.head.hidden, head.head.vocabulary(), given);
+  const AllowedIds ids = allowed_argument(py::object(given["mask"]), py::object(given["allowed_ids"]), py::object(given["vocab_ids"]), head.head);
+  const ScoreArguments a = score_arguments(targets, head.head.hidden, ids.vocabulary, given);
   const Results results(a, head.head.doubles());
   const Rows hidden_rows = head.head.hidden.rows(), weight_rows = head.head.weight.rows();
   {
     const py::gil_scoped_release release;
-    logits_scores(hidden_rows, weight_rows, options, a.scored, results.target, threads);
+    logits_scores(hidden_rows, weight_rows, options, ids.allowed, a.scored, results.target, threads);
   }
   return results.finish();
 }
@@ -66,12 +68,13 @@ py::tuple of_logits(py::handle logits, py::handle targets, const py::kwargs& giv
   const Operand rows = row_operand("logits", "(..., V)", logits);
   const ScoreOptions options{{}, temperature_option(py::object(given["temperature"]))};
   const int threads = threads_option(py::object(given["threads"]));
-  const ScoreArguments a = score_arguments(targets, rows, rows.shape.back(), given);
+  const AllowedIds ids = allowed_argument(py::object(given["mask"]), py::object(given["allowed_ids"]), rows);
+  const ScoreArguments a = score_arguments(targets, rows, ids.vocabulary, given);
   const Results results(a, rows.dtype == DType::float64);
   const Rows view = rows.rows();
   {
     const py::gil_scoped_release release;
-    scores(view, options, a.scored, results.target, threads);
+    scores(view, options, ids.allowed, a.scored, results.target, threads);
   }
   return results.finish();
 }

@@ -24,8 +24,10 @@ class ScoreResults {
  public:
   using T = typename Candidate::T;
 
-  ScoreResults(const LossBlocks<T>& blocks, const ScoresTarget& out) : blocks_(blocks), out_(out) {}
+  // `allowed` is of the rows that are scored, in their order.
+  ScoreResults(const LossBlocks<T>& blocks, const ScoresTarget& out, const Allowed& allowed) : blocks_(blocks), out_(out), allowed_(allowed) {}
 
+  const Allowed& allowed() const { return allowed_; }
   int64_t top_n() const { return out_.top_n; }
   int64_t n_chosen() const { return out_.n_chosen; }
   bool has_targets() const { return out_.logprob; }
@@ -47,25 +49,31 @@ class ScoreResults {
     if (out_.top_ids) std::fill_n(out_.top_ids, out_.n_places * out_.top_n, -1);
   }
 
-  // factors: [n_blocks] of scratch; n_better: ids before the target; best: the top_n best, used where there are any.
-  void put(int64_t place, const BlockPartials<T>& partials, T* factors, int64_t n_better, TopList<Candidate>& best) const {
+  // Of row i. target: as in ScoreParts::add; factors: [n_blocks] of scratch; best: used where there is a top_n.
+  void put(int64_t i, int64_t place, int64_t target, const BlockPartials<T>& partials, T* factors, int64_t n_better, TopList<Candidate>& best) const {
     RowLoss row;
     blocks_.merge(partials, {}, factors, row);
     const auto log_probability = [&](T logit) { return static_cast<T>(blocks_.log_probability(double(logit), row)); };
     static_cast<T*>(out_.logsumexp)[place] = static_cast<T>(row.log_sum_exp);
     static_cast<T*>(out_.entropy)[place] = row.defined() ? static_cast<T>(row.entropy) : std::numeric_limits<T>::quiet_NaN();
-    out_.argmax[place] = row.argmax;
+    out_.argmax[place] = row.max == -std::numeric_limits<double>::infinity() ? first_allowed(i, row.argmax) : row.argmax;
     if (has_targets()) {
-      *target_logit(place) = log_probability(*target_logit(place));
-      out_.rank[place] = 1 + n_better;
+      T& logprob = *target_logit(place);
+      out_.rank[place] = rank(i, target, logprob, n_better);
+      logprob = log_probability(logprob);
     }
-    for (int64_t i = 0; i < out_.n_chosen; ++i) chosen_logits(place)[i] = log_probability(chosen_logits(place)[i]);
+    for (int64_t c = 0; c < out_.n_chosen; ++c) chosen_logits(place)[c] = log_probability(chosen_logits(place)[c]);
     if (out_.top_n == 0) return;
     best.sort();
-    for (int64_t i = 0; i < out_.top_n; ++i) {
-      static_cast<T*>(out_.top_logprobs)[place * out_.top_n + i] = log_probability(best.begin()[i].value);
-      out_.top_ids[place * out_.top_n + i] = best.begin()[i].id();
+    T* logprobs = static_cast<T*>(out_.top_logprobs) + place * out_.top_n;
+    int64_t* ids = out_.top_ids + place * out_.top_n;
+    const int64_t found = std::min(out_.top_n, best.size());
+    for (int64_t k = 0; k < found; ++k) {
+      logprobs[k] = log_probability(best.begin()[k].value);
+      ids[k] = best.begin()[k].id();
     }
+    std::fill(logprobs + found, logprobs + out_.top_n, -std::numeric_limits<T>::infinity());
+    std::fill(ids + found, ids + out_.top_n, int64_t{-1});
   }
 
  private:
@@ -73,8 +81,26 @@ class ScoreResults {
     if (out) std::fill_n(static_cast<T*>(out), n, value);
   }
 
+  // Disallowed ids hold -inf, where the count takes those before the target for better ones.
+  int64_t rank(int64_t i, int64_t target, T logit, int64_t n_better) const {
+    if (allowed_.all()) return 1 + n_better;
+    if (!allowed_.has(i, target)) return -1;
+    if (logit != -std::numeric_limits<T>::infinity()) return 1 + n_better;
+    int64_t n_before = 0;
+    each_id(allowed_.words(i), 0, target, [&](int64_t) { ++n_before; });
+    return 1 + n_better - (target - n_before);
+  }
+  // Of a row of -inf: the first id that is one, or -1.
+  int64_t first_allowed(int64_t i, int64_t first) const {
+    if (allowed_.all()) return first;
+    for (int64_t id = 0; id < allowed_.n_ids(); ++id)
+      if (allowed_.has(i, id)) return id;
+    return -1;
+  }
+
   const LossBlocks<T>& blocks_;
   const ScoresTarget& out_;
+  const Allowed& allowed_;
 };
 
 // What one worker keeps of one row beside the blocks.
@@ -89,13 +115,14 @@ struct ScoreParts {
     best.start(top_n);
   }
 
-  // Adjusted logits of ids [first_id, first_id + n), whole blocks but for the last. target: -1 for none, and then its logit is not looked at.
-  void add(const KernelTable& table, const LossBlocks<T>& blocks, int64_t top_n, const T* z, int64_t n, int64_t first_id, int64_t target,
-           const T* target_logit, const BlockPartials<T>& partials) {
+  // Of row i: adjusted logits of ids [first_id, first_id + n), whole blocks but for the last. target: -1 where there are none.
+  void add(const KernelTable& table, const LossBlocks<T>& blocks, const ScoreResults<Candidate>& results, int64_t i, int64_t place, int64_t target,
+           const T* z, int64_t n, int64_t first_id, const BlockPartials<T>& partials) {
     blocks.add(z, n, first_id, nullptr, partials);
     if (target >= 0)
-      n_better += row_kernels<T>(table).count_better(z, n, *target_logit, std::min(n, std::max<int64_t>(0, target - first_id)));
-    if (top_n > 0) best.add(table, z, n, first_id);
+      n_better += row_kernels<T>(table).count_better(z, n, *results.target_logit(place), std::min(n, std::max<int64_t>(0, target - first_id)));
+    const Allowed& allowed = results.allowed();
+    if (results.top_n() > 0) best.add(table, z, n, first_id, allowed.all() ? nullptr : allowed.words(i));
   }
 };
 
@@ -127,25 +154,27 @@ class Scores {
   void tile(int worker, const Tile<T>& tile) {
     for (int64_t r = 0; r < tile.n_rows; ++r) {
       const int64_t row = tile.first_row + r;
-      const bool targeted = results_.has_targets();
-      parts(worker, row).add(table_, blocks_, results_.top_n(), tile.row(r), tile.n_ids, tile.first_id, targeted ? ids_[static_cast<size_t>(row)] : -1,
-                             targeted ? results_.target_logit(places_[static_cast<size_t>(row)]) : nullptr, partials_.row(row - first_row_));
+      parts(worker, row).add(table_, blocks_, results_, row, place_of(row), target_of(row), tile.row(r), tile.n_ids, tile.first_id,
+                             partials_.row(row - first_row_));
     }
   }
   void finish(int64_t first_row, int64_t n_rows) {
     const double work = double(n_rows) * double(blocks_.n_blocks() + results_.top_n() + results_.n_chosen());
     run_tasks(work >= 4096 ? threads_ : 1, n_rows, [&](int worker, int64_t r) {
-      ScoreParts<Candidate>& all = parts(0, first_row + r);
+      const int64_t row = first_row + r;
+      ScoreParts<Candidate>& all = parts(0, row);
       for (int other = 1; other < threads_; ++other) {
-        all.n_better += parts(other, first_row + r).n_better;
-        if (results_.top_n() > 0) all.best.take(parts(other, first_row + r).best);
+        all.n_better += parts(other, row).n_better;
+        if (results_.top_n() > 0) all.best.take(parts(other, row).best);
       }
       T* factors = factors_[static_cast<size_t>(worker)].reserve(blocks_.n_blocks());
-      results_.put(places_[static_cast<size_t>(first_row + r)], partials_.row(r), factors, all.n_better, all.best);
+      results_.put(row, place_of(row), target_of(row), partials_.row(r), factors, all.n_better, all.best);
     });
   }
 
  private:
+  int64_t place_of(int64_t row) const { return places_[static_cast<size_t>(row)]; }
+  int64_t target_of(int64_t row) const { return ids_.empty() ? -1 : ids_[static_cast<size_t>(row)]; }
   ScoreParts<Candidate>& parts(int worker, int64_t row) { return parts_[static_cast<size_t>(worker)][static_cast<size_t>(row - first_row_)]; }
 
   const KernelTable& table_;

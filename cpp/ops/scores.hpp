@@ -20,7 +20,9 @@ struct Scored {
   bool chosen_for_all = true;
 };
 
-void logits_scores(const Rows& hidden, const Rows& weight, const ScoreOptions& options, const Scored& scored, const ScoresTarget& out, int threads);
-void scores(const Rows& logits, const ScoreOptions& options, const Scored& scored, const ScoresTarget& out, int threads);
+// `allowed` is of all rows.
+void logits_scores(const Rows& hidden, const Rows& weight, const ScoreOptions& options, const Allowed& allowed, const Scored& scored,
+                   const ScoresTarget& out, int threads);
+void scores(const Rows& logits, const ScoreOptions& options, const Allowed& allowed, const Scored& scored, const ScoresTarget& out, int threads);
 
 }  // namespace lmhead

@@ -5,7 +5,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ._typing import Array, Ids, Result, Weight
+from ._typing import AllowedIds, Array, Ids, Result, Weight
 
 __version__: str
 
@@ -15,6 +15,8 @@ def logits(
     bias: Array | None,
     softcap: float | None,
     scale: float | None,
+    mask: Array | None,
+    allowed_ids: AllowedIds | None,
     out: Result | None,
     threads: int | None,
     /,
@@ -26,6 +28,9 @@ def logits_topk(
     bias: Array | None,
     softcap: float | None,
     scale: float | None,
+    mask: Array | None,
+    allowed_ids: AllowedIds | None,
+    vocab_ids: Array | None,
     threads: int | None,
     /,
 ) -> tuple[Result, Ids]: ...
@@ -141,6 +146,9 @@ def logits_scores(
     bias: Array | None,
     softcap: float | None,
     scale: float | None,
+    mask: Array | None,
+    allowed_ids: AllowedIds | None,
+    vocab_ids: Array | None,
     temperature: float,
     ignore_index: int,
     shift: int,
@@ -153,6 +161,8 @@ def scores(
     targets: Array | None,
     /,
     *,
+    mask: Array | None,
+    allowed_ids: AllowedIds | None,
     temperature: float,
     ignore_index: int,
     shift: int,
@@ -213,6 +223,9 @@ def screened_topk(
     bias: Array | None,
     softcap: float | None,
     scale: float | None,
+    mask: Array | None,
+    allowed_ids: AllowedIds | None,
+    vocab_ids: Array | None,
     threads: int | None,
     /,
 ) -> tuple[Result, Ids, Ids]: ...

@@ -15,8 +15,8 @@ from ._head_norm import LayerNorm, RMSNorm
 from ._linear_cross_entropy import linear_cross_entropy
 from ._logits import logits
 from ._scores import TokenScores, logits_scores
-from ._top_k import ScreenedTopK, TopK, logits_topk
-from ._typing import Array, Result, Weight
+from ._top_k import ScreenedTopK, TopK
+from ._typing import AllowedIds, Array, Result, Weight
 
 if TYPE_CHECKING:
     from ._model_files import FoundHead
@@ -274,27 +274,50 @@ class LMHead(Frozen):
         object.__setattr__(head, "notes", found.notes)
         return head
 
-    def logits(self, hidden: Array, *, out: Result | None = None, threads: int | None = None) -> Result:
+    def logits(
+        self,
+        hidden: Array,
+        *,
+        mask: Array | None = None,
+        allowed_ids: AllowedIds | None = None,
+        out: Result | None = None,
+        threads: int | None = None,
+    ) -> Result:
         """`logits` of this head, (..., V)."""
         states = self._normed(hidden, threads)
-        return logits(states, self._weight, **self._options(), out=out, threads=threads)
+        return logits(
+            states, self._weight, **self._options(), mask=mask, allowed_ids=allowed_ids, out=out, threads=threads
+        )
 
-    def topk(self, hidden: Array, k: int, *, threads: int | None = None) -> TopK:
+    def topk(
+        self,
+        hidden: Array,
+        k: int,
+        *,
+        mask: Array | None = None,
+        allowed_ids: AllowedIds | None = None,
+        vocab_ids: Array | None = None,
+        threads: int | None = None,
+    ) -> TopK:
         """`logits_topk` of this head: values and indices, (..., k) each.
 
         Returns
         -------
         TopK
             With a screen a `ScreenedTopK`, whose ``rescored`` (...) says how many rows of the weight were read for each
-            hidden state; V where all of them were.
+            hidden state; V where all of them were, the number of its allowed ids where these are not all.
         """
         states = self._normed(hidden, threads)
+        allowed = mask, allowed_ids, vocab_ids
         if self._screen is None:
-            return logits_topk(states, self._weight, k, **self._options(), threads=threads)
-        values, indices, rescored = _core.screened_topk(
-            self._screen, states, self._weight, k, self.bias, self.softcap, self.scale, threads
+            return TopK(
+                *_core.logits_topk(states, self._weight, k, self.bias, self.softcap, self.scale, *allowed, threads)
+            )
+        return ScreenedTopK(
+            *_core.screened_topk(
+                self._screen, states, self._weight, k, self.bias, self.softcap, self.scale, *allowed, threads
+            )
         )
-        return ScreenedTopK(values, indices, rescored)
 
     def gather(self, ids: Array) -> Result:
         """Rows of the weight by token id, (..., D): with a tied head, the embeddings of these tokens.

@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 from . import _core
-from ._typing import Array, Ids, Result, Weight
+from ._typing import AllowedIds, Array, Ids, Result, Weight
 
 
 class TokenScores(NamedTuple):
@@ -24,11 +24,12 @@ class TokenScores(NamedTuple):
         ``log sum exp`` of the row; NaN where ignored.
     rank : ndarray of int64, of the results' shape, or None
         1 + the number of ids that stand before the target in `logits_topk`'s order: 1 is the greedy choice; -1 where
-        ignored. None without targets.
+        the target is ignored or not allowed. None without targets.
     entropy : ndarray of the results' shape
         ``-sum p log p`` of the row; NaN where ignored.
     argmax : ndarray of int64, of the results' shape
-        The best id, the lower one of equals, the first NaN if there is one; -1 where ignored, and where V = 0.
+        The best id, the lower one of equals, the first NaN if there is one; -1 where ignored, and where no id is
+        allowed or V = 0.
     top_logprobs : ndarray of the results' shape and (..., top_n), or None
         Log-probabilities of the `top_n` best ids, best first; NaN where ignored. None for ``top_n=0``.
     top_ids : ndarray of int64, of the results' shape and (..., top_n), or None
@@ -55,6 +56,9 @@ def logits_scores(
     bias: Array | None = None,
     softcap: float | None = None,
     scale: float | None = None,
+    mask: Array | None = None,
+    allowed_ids: AllowedIds | None = None,
+    vocab_ids: Array | None = None,
     temperature: float = 1.0,
     ignore_index: int = -100,
     shift: int | bool = 0,
@@ -75,6 +79,10 @@ def logits_scores(
         alternatives alone.
     bias, softcap, scale
         As in `logits`.
+    mask, allowed_ids, vocab_ids
+        As in `logits_topk`: which ids there are for each hidden state. The others have probability 0 and are not
+        ranked, and their rows of the weight are not read. With `vocab_ids`, targets and all other ids are of the full
+        vocabulary.
     temperature : float, default 1.0
         Divides at the end, which gives the final logits; above 0 and finite.
     ignore_index : int, default -100
@@ -85,7 +93,8 @@ def logits_scores(
         input ids. The last `shift` states and the first `shift` targets have no partner and are not looked at; the
         results have ``T - shift`` columns. 0 without targets.
     top_n : int, default 0
-        So many of the best ids come with their log-probabilities; 0 to V.
+        So many of the best ids come with their log-probabilities; 0 to V. Where fewer are allowed, lists end in -inf
+        of id -1.
     chosen : array_like, shape (m,) or that of the results and (..., m), optional
         Ids of any integer dtype whose log-probabilities are wanted beside the target's: the same for every position, or
         some for each. Repeats are fine; those of ignored positions are not looked at.
@@ -100,9 +109,11 @@ def logits_scores(
     Raises
     ------
     IndexError
-        A target that is neither ignored nor an id, or a chosen id that is none; names the first and its position.
+        A target that is neither ignored nor an id, a chosen or an allowed id that is none; names the first and its
+        position.
     ValueError
-        Shapes that do not match; options out of range; `shift` without an axis, or without targets.
+        Shapes that do not match; options out of range; `shift` without an axis, or without targets; masks and
+        `vocab_ids` as `logits_topk`.
     TypeError
         A dtype outside the table; ids of another kind, bool and masked arrays too; options of another kind.
 
@@ -130,7 +141,7 @@ def logits_scores(
 
     NaN and inf: a NaN or +inf among the logits of a position, or nothing but -inf, leaves no probabilities: its
     log-probabilities and entropy are NaN and its `logsumexp` is NaN, +inf or -inf; ids are ordered all the same, NaN
-    first. An id at -inf has log-probability -inf; to the entropy it adds 0. A position that is ignored costs no time,
+    first. An id at -inf, and so one that is not allowed, has log-probability -inf; to the entropy it adds 0. A position that is ignored costs no time,
     and what stands in its hidden state reaches nothing.
 
     Range: as `cross_entropy`.
@@ -143,6 +154,9 @@ def logits_scores(
             bias=bias,
             softcap=softcap,
             scale=scale,
+            mask=mask,
+            allowed_ids=allowed_ids,
+            vocab_ids=vocab_ids,
             temperature=temperature,
             ignore_index=ignore_index,
             shift=shift,
@@ -157,6 +171,8 @@ def scores(
     logits: Array,
     targets: Array | None = None,
     *,
+    mask: Array | None = None,
+    allowed_ids: AllowedIds | None = None,
     temperature: float = 1.0,
     ignore_index: int = -100,
     shift: int | bool = 0,
@@ -170,7 +186,7 @@ def scores(
     ----------
     logits : array_like, shape (..., V)
         float32, float16, bfloat16 or float64; any strides.
-    targets, temperature, ignore_index, shift, top_n, chosen, threads
+    targets, mask, allowed_ids, temperature, ignore_index, shift, top_n, chosen, threads
         As in `logits_scores`.
 
     Returns
@@ -199,6 +215,8 @@ def scores(
         *_core.scores(
             logits,
             targets,
+            mask=mask,
+            allowed_ids=allowed_ids,
             temperature=temperature,
             ignore_index=ignore_index,
             shift=shift,
@@ -217,6 +235,9 @@ def perplexity(
     bias: Array | None = None,
     softcap: float | None = None,
     scale: float | None = None,
+    mask: Array | None = None,
+    allowed_ids: AllowedIds | None = None,
+    vocab_ids: Array | None = None,
     temperature: float = 1.0,
     ignore_index: int = -100,
     shift: int | bool = 0,
@@ -226,7 +247,9 @@ def perplexity(
 
     Parameters
     ----------
-    hidden, weight, targets, bias, softcap, scale, temperature, ignore_index, shift, threads
+    hidden, weight, targets, bias, softcap, scale, mask, allowed_ids, vocab_ids
+        As in `logits_scores`.
+    temperature, ignore_index, shift, threads
         As in `logits_scores`. With ``shift=1`` the targets are the ids of the text itself, and all but the first of
         them are scored.
 
@@ -260,12 +283,15 @@ def perplexity(
         bias=bias,
         softcap=softcap,
         scale=scale,
+        mask=mask,
+        allowed_ids=allowed_ids,
+        vocab_ids=vocab_ids,
         temperature=temperature,
         ignore_index=ignore_index,
         shift=shift,
         threads=threads,
     )
-    live = found.logprob[found.rank != -1].tolist()
+    live = found.logprob[(found.rank != -1) | (found.logprob != 0)].tolist()  # one that is not allowed has no rank
     if not live:
         return math.nan
     try:

@@ -1,9 +1,10 @@
-// Token ids: of any integer dtype, each one of 0 .. V - 1.
+// Token ids that choose rows: of any integer dtype, each one of 0 .. V - 1.
 #pragma once
 
 #include <vector>
 
 #include "bindings/arguments/integers.hpp"
+#include "bindings/arguments/memory.hpp"
 
 namespace lmhead {
 
@@ -12,18 +13,17 @@ struct Ids {
   std::vector<int64_t> values;  // in C order
 };
 
-// An array of integers whose elements have not been looked at.
+// An array, tensor or sequence of integers, whatever they are.
 struct IntegerArray {
-  std::string name;  // of the argument
   std::vector<int64_t> shape;
-  Integers elements;
-
-  // Element i in C order, which has to be an id.
-  int64_t id(int64_t i, int64_t vocabulary) const;
+  Integers all;  // in C order
+  Memory memory;
 };
 IntegerArray integer_array(const char* name, py::handle object);
 
-// Ids that choose rows of a weight.
+// Refuses element i where it is no id of the vocabulary.
+void check_id(const std::string& name, const IntegerArray& ids, int64_t i, int64_t vocabulary);
+
 Ids ids_argument(py::handle object, int64_t vocabulary);
 
 }  // namespace lmhead

@@ -39,7 +39,10 @@ void take_chosen(py::handle object, int64_t vocabulary, ScoreArguments& a) {
   std::vector<int64_t>& chosen = a.scored.chosen;
   chosen.resize(static_cast<size_t>(product(array.shape)));
   const auto take = [&](int64_t first) {
-    for (int64_t i = first; i < first + a.n_chosen; ++i) chosen[static_cast<size_t>(i)] = array.id(i, vocabulary);
+    for (int64_t i = first; i < first + a.n_chosen; ++i) {
+      check_id("chosen", array, i, vocabulary);
+      chosen[static_cast<size_t>(i)] = static_cast<int64_t>(array.all.bits[static_cast<size_t>(i)]);
+    }
   };
   if (a.scored.chosen_for_all) return take(0);
   for (const int64_t place : a.scored.counted.places) take(place * a.n_chosen);
