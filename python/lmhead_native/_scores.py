@@ -141,8 +141,8 @@ def logits_scores(
 
     NaN and inf: a NaN or +inf among the logits of a position, or nothing but -inf, leaves no probabilities: its
     log-probabilities and entropy are NaN and its `logsumexp` is NaN, +inf or -inf; ids are ordered all the same, NaN
-    first. An id at -inf, and so one that is not allowed, has log-probability -inf; to the entropy it adds 0. A position that is ignored costs no time,
-    and what stands in its hidden state reaches nothing.
+    first. An id at -inf, and so one that is not allowed, has log-probability -inf; to the entropy it adds 0. A
+    position that is ignored costs no time, and what stands in its hidden state reaches nothing.
 
     Range: as `cross_entropy`.
     """
