@@ -120,6 +120,24 @@ def check_cross_entropy_with_grad(logits_nv: Array, targets_n: Array, result: tu
     assert_within(dlogits[rows], exact, LOSS_RELATIVE * np.abs(exact) + UNDERFLOW["float32"])
 
 
+def check_logits_scores(hidden_nd: Array, weight_vd: Array, targets_n: Array, found: native.TokenScores) -> None:
+    """Assert some rows: bit for bit the scores of their logits, which are checked, and these against float64."""
+    rows = spread(len(hidden_nd), ROWS)
+    logits = native.logits(hidden_nd[rows], weight_vd)
+    check_logits(hidden_nd[rows], weight_vd, logits)
+    answers = row_answers(logits)
+    expected = native.scores(logits, targets_n[rows])
+    for field, theirs in zip(found, expected, strict=True):
+        if theirs is not None:
+            assert_same_bits(field[rows], theirs)
+    at = np.arange(len(rows)), targets_n[rows]
+    assert_within(expected.logprob, answers.log_softmax[at], answers.log_softmax_bound[at])
+    terms = np.where(answers.softmax > 0, -answers.softmax * answers.log_softmax, 0.0)
+    assert_within(expected.entropy, terms.sum(axis=-1), LOSS_RELATIVE * terms.sum(axis=-1))
+    np.testing.assert_array_equal(expected.rank, 1 + (logits > logits[at][:, None]).sum(axis=-1))
+    assert len(found.logsumexp) == len(hidden_nd)
+
+
 def check_linear_cross_entropy(hidden_nd: Array, weight_vd: Array, targets_n: Array, loss: Any) -> None:
     """Assert the loss of the head: bit for bit that of its logits, which are checked, and those against float64."""
     rows = spread(len(hidden_nd), ROWS)

@@ -23,6 +23,7 @@ from bench.demand import (
 )
 from bench.peers import PEERS
 from bench.prepared_demands import prepared_cases
+from bench.score_demands import score_cases
 
 LLAMA, GPT2, QWEN = "llama3-8b", "gpt2", "qwen2.5-0.5b"
 SHAPES = (GPT2, LLAMA)
@@ -42,6 +43,7 @@ def cases() -> Iterator[Case]:
             yield from top_k_cases(name, dtype)
             yield from mask_cases(name, dtype)
             yield from fused_loss_cases(name, dtype)
+        yield from score_cases(name, "bf16" if name == LLAMA else "f32")
     for dtype in ("f32", "bf16"):
         yield from fused_loss_cases(QWEN, dtype)
     yield from prepared_cases()

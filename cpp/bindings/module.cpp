@@ -1,5 +1,5 @@
 // Registers the topics. Arguments arrive from python/lmhead_native, which holds signatures and docstrings: positionally, and those of
-// the losses by keyword.
+// losses and scores by keyword.
 #include "bindings/topics.hpp"
 
 PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
@@ -10,6 +10,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   lmhead::bind_softmax(m);
   lmhead::bind_cross_entropy(m);
   lmhead::bind_linear_cross_entropy(m);
+  lmhead::bind_scores(m);
   lmhead::bind_stored_weight(m);
   lmhead::bind_quantize(m);
   lmhead::bind_norm(m);

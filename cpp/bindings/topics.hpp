@@ -11,6 +11,7 @@ void bind_sample(pybind11::module_& m);
 void bind_softmax(pybind11::module_& m);
 void bind_cross_entropy(pybind11::module_& m);
 void bind_linear_cross_entropy(pybind11::module_& m);
+void bind_scores(pybind11::module_& m);
 void bind_stored_weight(pybind11::module_& m);
 void bind_quantize(pybind11::module_& m);
 void bind_norm(pybind11::module_& m);

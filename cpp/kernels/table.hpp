@@ -218,6 +218,8 @@ struct RowKernels {
   void (*contract_active)(const ActiveSum<T>&);
   // Of a block: entries of `gradient` where |exp((x - max) / temperature) * normaliser - y| < eps become 0; the sum of those.
   T (*filter_gradient)(const T* logits, int64_t n, T max, T inverse_temperature, T normaliser, T y, T eps, T* gradient);
+  // How many of n are greater than `value` or NaN; of the first n_before also those that equal it. For NaN: the NaNs of the first n_before.
+  int64_t (*count_better)(const T* logits, int64_t n, T value, int64_t n_before);
   // Of a block: its random words, [kBlockIds], and the places where exps[i] >= bar * (words[i] / 2, rounded down); returns how many.
   int64_t (*race)(const T* exps, int64_t n, const NoiseBlock& noise, T bar, uint32_t* words, uint16_t* places);
 };

@@ -25,6 +25,7 @@ from ._quantize import quantize
 from ._quantized_weight import QuantizedWeight
 from ._runtime import get_num_threads, isa, set_num_threads, show_config
 from ._sample import Sample, logits_sample, sample
+from ._scores import TokenScores, logits_scores, perplexity, scores
 from ._softmax import log_softmax, logsumexp, softmax
 from ._top_k import ScreenedTopK, TopK, logits_topk, topk
 
@@ -39,6 +40,7 @@ __all__ = [
     "RMSNorm",
     "Sample",
     "ScreenedTopK",
+    "TokenScores",
     "TopK",
     "__version__",
     "check_gradients",
@@ -52,12 +54,15 @@ __all__ = [
     "log_softmax",
     "logits",
     "logits_sample",
+    "logits_scores",
     "logits_topk",
     "logsumexp",
+    "perplexity",
     "quantize",
     "reference",
     "rms_norm",
     "sample",
+    "scores",
     "set_num_threads",
     "show_config",
     "softmax",

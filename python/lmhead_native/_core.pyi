@@ -1,5 +1,5 @@
-# The compiled core. Arguments are positional, those of the losses after their arrays by keyword; python modules beside
-# it hold signatures, defaults and docstrings.
+# The compiled core. Arguments are positional, those of losses and scores after their arrays by keyword; python modules
+# beside it hold signatures, defaults and docstrings.
 from collections.abc import Collection
 from typing import Any
 
@@ -150,6 +150,39 @@ def linear_cross_entropy_with_grad(
     accumulate: bool,
     threads: int | None,
 ) -> tuple[Any, Result | None, Result | None, Result | None]: ...
+def logits_scores(
+    hidden: Array,
+    weight: Weight,
+    targets: Array | None,
+    /,
+    *,
+    bias: Array | None,
+    softcap: float | None,
+    scale: float | None,
+    mask: Array | None,
+    allowed_ids: AllowedIds | None,
+    vocab_ids: Array | None,
+    temperature: float,
+    ignore_index: int,
+    shift: int,
+    top_n: int,
+    chosen: Array | None,
+    threads: int | None,
+) -> tuple[Result | None, Result, Ids | None, Result, Ids, Result | None, Ids | None, Result | None]: ...
+def scores(
+    logits: Array,
+    targets: Array | None,
+    /,
+    *,
+    mask: Array | None,
+    allowed_ids: AllowedIds | None,
+    temperature: float,
+    ignore_index: int,
+    shift: int,
+    top_n: int,
+    chosen: Array | None,
+    threads: int | None,
+) -> tuple[Result | None, Result, Ids | None, Result, Ids, Result | None, Ids | None, Result | None]: ...
 def layer_norm(
     x: Array, gain: Array | None, bias: Array | None, eps: float, out: Result | None, threads: int | None, /
 ) -> Result: ...

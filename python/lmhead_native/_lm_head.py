@@ -15,6 +15,7 @@ from ._head_norm import LayerNorm, RMSNorm
 from ._linear_cross_entropy import linear_cross_entropy
 from ._logits import logits
 from ._sample import Sample, head_sample
+from ._scores import TokenScores, logits_scores
 from ._top_k import ScreenedTopK, TopK
 from ._typing import AllowedIds, Array, Result, Weight
 
@@ -77,7 +78,7 @@ class LMHead(Frozen):
 
     See Also
     --------
-    logits, logits_topk, linear_cross_entropy : the same without preparation.
+    logits, logits_topk, logits_scores, linear_cross_entropy : the same without preparation.
 
     Notes
     -----
@@ -327,7 +328,7 @@ class LMHead(Frozen):
         With a screen, ``logprobs=None`` and every row greedy or of ``1 <= top_k <= 64``, without a mask, biases and
         penalties, only the rows of the weight are read that can be among the best: the same tokens.
         """
-        self._refuse(options)
+        _check_brought(options)
         return head_sample(self._normed(hidden, options.get("threads")), self._weight, self._screen, **self._options(), **options)
 
     def gather(self, ids: Array) -> Result:
@@ -354,15 +355,15 @@ class LMHead(Frozen):
 
     def cross_entropy(self, hidden: Array, targets: Array, **options: Any) -> Any:
         """`linear_cross_entropy` of this head, which brings weight, bias, softcap and scale; other options are its."""
-        self._refuse(options)
+        _check_brought(options)
         states = self._normed(hidden, options.get("threads"))
         return linear_cross_entropy(states, self._weight, targets, **self._options(), **options)
 
-    @staticmethod
-    def _refuse(options: dict[str, Any]) -> None:
-        for name in ("weight", "bias", "softcap", "scale"):
-            if name in options:
-                raise TypeError(f"{name}: expected no such option, as the head brings it, got {options[name]!r}")
+    def scores(self, hidden: Array, targets: Array | None = None, **options: Any) -> TokenScores:
+        """`logits_scores` of this head, which brings weight, bias, softcap and scale; other options are its."""
+        _check_brought(options)
+        states = self._normed(hidden, options.get("threads"))
+        return logits_scores(states, self._weight, targets, **self._options(), **options)
 
     def _normed(self, hidden: Array, threads: int | None) -> Array:
         if self.norm is None:
@@ -392,6 +393,12 @@ def _numbers(sequence: Array, dtype: str) -> Array:
     except ValueError:
         return sequence
     return array.astype(dtype) if array.dtype.kind in "fiu" else sequence
+
+
+def _check_brought(options: Mapping[str, Any]) -> None:
+    for name in ("weight", "bias", "softcap", "scale"):
+        if name in options:
+            raise TypeError(f"{name}: expected no such option, as the head brings it, got {options[name]!r}")
 
 
 def _check(screen: object, norm: object, prepare: object) -> None:
