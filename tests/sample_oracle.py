@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oracle import assert_same_bits
+
 Floats = NDArray[np.float64]
 Array = NDArray[Any]
 
@@ -127,7 +129,7 @@ def kept_ids(y: Array, p: Parameters) -> NDArray[np.int64]:
         return ids[keep]
 
     def min_p(ids: Array) -> Array:
-        return ids[mass[ids] >= p.min_p] if p.min_p > 0 else ids
+        return ids[mass[ids] / mass[ids].max() >= p.min_p] if p.min_p > 0 else ids
 
     def typical_p(ids: Array) -> Array:
         if p.typical_p == 1:
@@ -164,7 +166,9 @@ def draw(z: Array, p: Parameters) -> Drawn:
         return Drawn(token, np.array([token]), raw, processed)
     kept = kept_ids(y, p)
     kept = kept[y[kept] > -np.inf]
-    kept_logits = y[kept].astype(np.float64) / p.temperature
+    wide = y[kept].astype(np.float64)
+    with np.errstate(over="ignore"):
+        kept_logits = (wide - wide.max()) / p.temperature
     scores = kept_logits + gumbel(noise_bits(p.seed, p.position, kept))
     token = int(min(kept[scores == scores.max()]))
     processed = np.full(len(y), -np.inf)
@@ -177,3 +181,10 @@ def log_softmax(x: Floats) -> Floats:
     with np.errstate(invalid="ignore"):
         shifted = x - x.max()
         return shifted - np.log(np.exp(shifted).sum())
+
+
+def assert_same(actual: Any, expected: Any) -> None:
+    """Assert equal bits, or that neither was asked for."""
+    assert (actual is None) == (expected is None)
+    if expected is not None:
+        assert_same_bits(actual, expected)

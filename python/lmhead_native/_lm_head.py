@@ -329,7 +329,9 @@ class LMHead(Frozen):
         penalties, only the rows of the weight are read that can be among the best: the same tokens.
         """
         _check_brought(options)
-        return head_sample(self._normed(hidden, options.get("threads")), self._weight, self._screen, **self._options(), **options)
+        return head_sample(
+            self._normed(hidden, options.get("threads")), self._weight, self._screen, **self._options(), **options
+        )
 
     def gather(self, ids: Array) -> Result:
         """Rows of the weight by token id, (..., D): with a tied head, the embeddings of these tokens.

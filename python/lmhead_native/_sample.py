@@ -107,7 +107,7 @@ def logits_sample(
     min_p : float or array_like, shape (...)
         In [0, 1]: keep tokens of at least this share of the best one's mass.
     typical_p : float or array_like, shape (...)
-        In (0, 1]: keep the tokens whose ``-log p`` is nearest to the entropy, up to this share of the mass. 1 keeps all.
+        In (0, 1]: keep the tokens whose ``-log p`` is nearest to the entropy, up to this share of the mass. 1: all.
     logit_bias : mapping of int to float, or a sequence of them or None for each row, optional
         Added to the logits of these ids; finite or -inf.
     repetition_penalty : float or array_like, shape (...)

@@ -68,7 +68,7 @@ struct Ids {
     const Integers all = integers_of(array);
     for (size_t i = 0; i < all.bits.size(); ++i) {
       const auto at = static_cast<int64_t>(i);
-      if (!all.is_below(at, vocabulary)) index_error(name, expected(), all.text(at) + " at position " + std::to_string(i) + rows.of_row(row));
+      if (!all.is_below(at, vocabulary)) index_error(name, expected(), all.text(at) + " at position " + std::to_string(i) + rows.in_row(row));
       see(static_cast<int64_t>(all.bits[i]), int64_t{1});
     }
   }
@@ -82,7 +82,7 @@ struct Seen {
 };
 
 double bias_of(py::handle object, int64_t id, const std::string& in_row) {
-  const char* expected = "finite numbers or -inf";
+  const char* expected = "a finite number or -inf";
   const double bias = real_option("logit_bias", object, expected);
   if (std::isnan(bias) || (std::isinf(bias) && bias > 0)) value_error("logit_bias", expected, number_text(bias) + " for id " + std::to_string(id) + in_row);
   return bias;
@@ -109,8 +109,8 @@ void add_edits(const py::kwargs& given, const RowShape& rows, int64_t vocabulary
     const auto at = static_cast<size_t>(row);
     const double p = presence[row], f = frequency[row], r = repetition[row];
     if ((p != 0 || f != 0) && output[at].is_none())
-      value_error("output", std::string("the ids generated so far, which ") + (p != 0 ? "presence_penalty" : "frequency_penalty") + " counts",
-                  "None" + rows.in_row(row), "pass [] before the first one");
+      value_error(p != 0 ? "presence_penalty" : "frequency_penalty", "0 without output", number_text(p != 0 ? p : f) + rows.in_row(row),
+                  "pass output, the ids that were generated");
     seen.clear();
     const py::object& bias = biases[at];
     if (!bias.is_none()) {

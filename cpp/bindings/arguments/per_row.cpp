@@ -17,7 +17,7 @@ bool has_axes(py::handle object) {
 }
 
 std::string expected_shape(const std::string& expected, const RowShape& rows) {
-  return expected + ", one for all rows or of shape " + shape_text(rows.shape) + " as the rows of " + rows.origin;
+  return expected + ", or shape " + shape_text(rows.shape) + " with one for each row of " + rows.origin;
 }
 
 // An integer of any size, as far as 64 bits hold it.
@@ -84,11 +84,6 @@ std::string RowShape::in_row(int64_t row) const {
   return " in row " + (shape.size() == 1 ? std::to_string(row) : position_text(row, shape));
 }
 
-std::string RowShape::of_row(int64_t row) const {
-  if (shape.empty()) return "";
-  return " of row " + (shape.size() == 1 ? std::to_string(row) : position_text(row, shape));
-}
-
 PerRow<double> reals_by_row(const char* name, py::handle object, const RowShape& rows, const std::string& expected, bool (*holds)(double)) {
   PerRow<double> result;
   if (has_axes(object)) {
@@ -104,7 +99,7 @@ PerRow<double> reals_by_row(const char* name, py::handle object, const RowShape&
 }
 
 PerRow<int64_t> integers_by_row(const char* name, py::handle object, const RowShape& rows, int64_t least) {
-  const std::string expected = "an integer of at least " + std::to_string(least);
+  const std::string expected = "an integer >= " + std::to_string(least);
   const PerRow<Whole> wholes = wholes_by_row(name, object, rows, expected);
   PerRow<int64_t> result{{}, wholes.single};
   constexpr int64_t most = std::numeric_limits<int64_t>::max();
