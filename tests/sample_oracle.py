@@ -43,7 +43,8 @@ def noise_bits(seed: int, position: int, ids: Array) -> NDArray[np.uint64]:
         counter = np.zeros((4, len(ids)), np.uint64)
         counter[0], counter[1], counter[2], counter[3] = group, stream, position % 2**32, position >> 32
         halves.append(philox(counter, key)[word, np.arange(len(ids))])
-    return halves[0] << SHIFT | halves[1]
+    bits: NDArray[np.uint64] = halves[0] << SHIFT | halves[1]
+    return bits
 
 
 def gumbel(bits: NDArray[np.uint64]) -> Floats:
@@ -126,7 +127,8 @@ def kept_ids(y: Array, p: Parameters) -> NDArray[np.int64]:
         before = np.concatenate([[0.0], np.cumsum(mass[ids])[:-1]])
         keep = before / mass[ids].sum() < p.top_p
         keep[0] = True
-        return ids[keep]
+        found: Array = ids[keep]
+        return found
 
     def min_p(ids: Array) -> Array:
         return ids[mass[ids] / mass[ids].max() >= p.min_p] if p.min_p > 0 else ids
@@ -180,7 +182,8 @@ def log_softmax(x: Floats) -> Floats:
     """Return log-probabilities; everything NaN where there is +inf."""
     with np.errstate(invalid="ignore"):
         shifted = x - x.max()
-        return shifted - np.log(np.exp(shifted).sum())
+        found: Floats = shifted - np.log(np.exp(shifted).sum())
+    return found
 
 
 def assert_same(actual: Any, expected: Any) -> None:

@@ -563,7 +563,7 @@ def test_a_screened_head_draws_the_same_tokens(threads: int) -> None:
     for head in heads:
         with pytest.raises(ValueError, match=r"in row 3, got NaN$"):
             head.sample(hidden, temperature=0.0, logprobs=None)
-        with pytest.raises(TypeError, match="^softcap: expected no such option"):
+        with pytest.raises(TypeError, match=r"^softcap: expected no such option"):
             head.sample(hidden, softcap=1.0)
         with pytest.raises(TypeError, match=r"unexpected keyword argument .heat.$"):
             head.sample(hidden, heat=1.0)

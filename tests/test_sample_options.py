@@ -118,7 +118,7 @@ def test_wrong_parameters(given: dict[str, Any], error: type[Exception], message
 def test_rows_of_several_axes_are_named_by_all_of_them() -> None:
     logits = LOGITS.reshape(2, 2, 11)
     with pytest.raises(ValueError, match=r"got nan in row \(1, 0\)$"):
-        native.sample(logits, temperature=[[1, 1], [np.nan, 1]])
+        native.sample(logits, temperature=np.array([[1, 1], [np.nan, 1]]))
     with pytest.raises(IndexError, match=r"got 12 at position 1 in row \(1, 0\)$"):
         native.sample(logits, history=[[1], [2], [3, 12], []])
     with pytest.raises(ValueError, match=r"a list of another shape$"):
@@ -134,7 +134,8 @@ def test_one_row_needs_no_list_of_rows() -> None:
             drawn = native.sample(logits, history=history, **given)
             assert drawn.top_logprobs is not None
             assert_same(drawn.top_logprobs.reshape(-1), expected.top_logprobs)
-    for nothing in ([], [[]], [None], {}, np.array([], "i4")):
+    empty: list[Any] = [[], [[]], [None], {}, np.array([], "i4")]
+    for nothing in empty:
         drawn = native.sample(LOGITS[0], history=nothing, **given)
         plain = native.sample(LOGITS[0], **given)
         assert_same(drawn.top_logprobs, plain.top_logprobs)
@@ -142,7 +143,7 @@ def test_one_row_needs_no_list_of_rows() -> None:
 
 def test_numbers_of_every_kind() -> None:
     expected = native.sample(LOGITS, temperature=0.5, top_k=3, seed=[1, 2, 3, 2**64 - 1], position=[0, 1, 2, 2**63])
-    for temperature, top_k, seed, position in [
+    kinds: list[tuple[Any, ...]] = [
         (np.float32(0.5), np.int8(3), np.array([1, 2, 3, 2**64 - 1], "u8"), np.array([0, 1, 2, 2**63], "u8")),
         ([0.5] * 4, [3, 3, 3, 3], (1, 2, 3, 2**64 - 1), [0, 1, 2, 2**63]),
         (
@@ -152,7 +153,8 @@ def test_numbers_of_every_kind() -> None:
             [0, 1, 2, np.uint64(2**63)],
         ),
         (np.array(0.5), np.array(3), [1, 2, 3, 2**64 - 1], [0, 1, 2, 2**63]),
-    ]:
+    ]
+    for temperature, top_k, seed, position in kinds:
         drawn = native.sample(LOGITS, temperature=temperature, top_k=top_k, seed=seed, position=position)
         np.testing.assert_array_equal(drawn.token, expected.token)
     for off in (0, -1, 11, 12, 2**70):

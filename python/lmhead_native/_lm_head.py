@@ -14,7 +14,8 @@ from ._frozen import Frozen
 from ._head_norm import LayerNorm, RMSNorm
 from ._linear_cross_entropy import linear_cross_entropy
 from ._logits import logits
-from ._sample import Sample, head_sample
+from ._sample import head_sample
+from ._sample_result import Sample
 from ._scores import TokenScores, logits_scores
 from ._top_k import ScreenedTopK, TopK
 from ._typing import AllowedIds, Array, Result, Weight
