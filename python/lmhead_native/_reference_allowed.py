@@ -127,6 +127,11 @@ def row_text(row: int, shape: tuple[int, ...]) -> str:
     return str(row if len(shape) < 2 else tuple(int(i) for i in np.unravel_index(row, shape)))
 
 
+def with_axis(shape: tuple[int, ...], axis: str) -> str:
+    """Return a shape in words, with an axis at its end that has a letter for its size."""
+    return f"({', '.join([*map(str, shape), axis])})" if shape else f"({axis},)"
+
+
 def range_text(n_ids: int) -> str:
     """Return what an id must be."""
     return f"an id from 0 to V - 1 = {n_ids - 1}" if n_ids else "no id, as V = 0"

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import _reference_checks as checks
 from ._reference_adjust import adjust
-from ._reference_allowed import Allowed, allowed, integers, range_text
+from ._reference_allowed import Allowed, allowed, integers, range_text, with_axis
 from ._reference_checks import Operand
 from ._reference_log_sum_exp import log_probabilities, log_sum_exp
 from ._reference_rank import at_ids, best_first, best_ids
@@ -244,7 +244,7 @@ class _Positions(NamedTuple):
         more = values.shape[1:]
         whole = np.full((math.prod(self.shape), *more), elsewhere, dtype)
         whole[self.places] = values
-        return whole.reshape(*self.shape, *more)
+        return whole.reshape((*self.shape, *more))
 
 
 def _positions(name: str, operand: Operand, n_ids: int, targets: Any, ignore_index: Any, shift: Any) -> _Positions:
@@ -276,7 +276,8 @@ def _chosen(value: Any, positions: _Positions, n_ids: int) -> Ids | None:
     ids, shape = integers("chosen", value), positions.shape
     if ids.ndim == 0 or ids.shape[:-1] not in ((), shape):
         raise ValueError(
-            f"chosen: expected shape (m,) or {(*shape, 'm')} as the scores have shape {shape}, got shape {ids.shape}"
+            f"chosen: expected shape (m,) or {with_axis(shape, 'm')} as the scores have shape {shape}, "
+            f"got shape {ids.shape}"
         )
     whole = np.broadcast_to(ids, (*shape, ids.shape[-1])).reshape(math.prod(shape), ids.shape[-1])
     of_rows = whole[positions.places]

@@ -20,7 +20,7 @@ from . import _reference_sample as sampler
 from . import _reference_sample_checks as sample_checks
 from ._drafts import Drafts, accepted_alike, drafts_of
 from ._reference_adjust import adjust
-from ._reference_allowed import allowed
+from ._reference_allowed import allowed, with_axis
 from ._reference_checks import Operand
 from ._reference_random import gumbel_noise, rejection_uniforms
 from ._reference_sample_checks import Parameters, Rows
@@ -177,7 +177,8 @@ def _draft_operands(
         raise type(error)(text) from None
     if h.memory.shape[:-1] != (*shape, k):
         raise ValueError(
-            f"draft_hidden: expected shape {(*shape, k, 'E')}, a state for each draft, got shape {h.memory.shape}"
+            f"draft_hidden: expected shape {with_axis((*shape, k), 'E')}, a state for each draft, "
+            f"got shape {h.memory.shape}"
         )
     if w.memory.shape[0] != vocabulary:
         raise ValueError(f"draft_weight: expected V = {vocabulary} rows as weight has, got shape {w.memory.shape}")
@@ -187,8 +188,8 @@ def _draft_operands(
 def _rejected(own: Ids, drafts: Drafts, target: _Target, of_draft: _Target) -> tuple[Ids, Ids]:
     """Return the tokens (S, K + 1) and how many drafts of each sequence are accepted, by rejection."""
     n, k = drafts.ids.shape
-    p = target.probabilities().reshape(n, k + 1, -1)
-    q = of_draft.probabilities().reshape(n, k, -1)
+    p = target.probabilities().reshape(n, k + 1, drafts.n_ids)
+    q = of_draft.probabilities().reshape(n, k, drafts.n_ids)
     noise = gumbel_noise(target.given.seed, target.given.position, np.arange(p.shape[-1])).reshape(p.shape)
     uniforms = rejection_uniforms(target.given.seed, target.given.position).reshape(n, k + 1)
     tokens, accepted = own.copy(), np.full(n, k)

@@ -8,6 +8,7 @@ import numpy as np
 
 from . import _core
 from ._drafts import Drafts, accepted_alike, drafts_of
+from ._reference_allowed import with_axis
 from ._reference_random import rejection_uniforms
 from ._sample import logits_sample, sample  # type: ignore[import-not-found]
 from ._scores import logits_scores  # type: ignore[import-not-found]
@@ -125,19 +126,19 @@ def verify(
     _check_draft_model(draft_hidden, draft_weight, (*drafts.shape, k), vocabulary)
 
     drawn = logits_sample(hidden, weight, **head, **rows)
-    tokens = drawn.token.reshape(-1, k + 1)
+    tokens = drawn.token.reshape(drafts.ids.shape[0], k + 1)
     if draft_hidden is None or draft_weight is None:
         accepted = accepted_alike(tokens, drafts.ids)
         return drafts.verified(tokens, accepted, drawn.logprob, drawn.top_ids, drawn.top_logprobs)
-    p = _probabilities(hidden, weight, head, rows).reshape(*tokens.shape, -1)
+    p = _probabilities(hidden, weight, head, rows).reshape(*tokens.shape, n_ids)
     q = _probabilities(
         draft_hidden, draft_weight, {"vocab_ids": vocab_ids, "threads": threads}, drafts.keywords(given, k)
-    ).reshape(*drafts.ids.shape, -1)
+    ).reshape(*drafts.ids.shape, n_ids)
     tokens, accepted = _rejected(tokens.copy(), drafts, p, q, threads)
     logprob = drawn.logprob
     if logprobs == "processed":
-        with np.errstate(divide="ignore"):
-            logprob = np.log(np.take_along_axis(p, tokens[..., None], axis=-1)).astype(drawn.logprob.dtype)
+        log_p = _probabilities(hidden, weight, head, rows, log=True).reshape(p.shape)
+        logprob = np.take_along_axis(log_p, tokens[..., None], axis=-1)[..., 0].astype(drawn.logprob.dtype)
     elif logprobs == "raw":
         allowed = {"mask": mask, "allowed_ids": allowed_ids}
         logprob = logits_scores(hidden, weight, tokens.reshape(drawn.token.shape), **head, **allowed).logprob
@@ -148,11 +149,15 @@ def _shape(hidden: Any) -> tuple[int, ...]:
     return tuple(hidden.shape) if hasattr(hidden, "shape") else np.shape(hidden)
 
 
-def _probabilities(hidden: Array, weight: Weight, head: dict[str, Any], rows: dict[str, Any]) -> Result:
-    """Return what rows are drawn from, (rows, V) in float64."""
+def _probabilities(
+    hidden: Array, weight: Weight, head: dict[str, Any], rows: dict[str, Any], log: bool = False
+) -> Result:
+    """Return what rows are drawn from, (rows, V) in float64: probabilities, or their logarithms."""
     of_draw = {name: value for name, value in rows.items() if name not in ("seed", "position", "logprobs", "top_n")}
     none = {"bias": None, "softcap": None, "scale": None}
-    found: Result = _core.sample_probabilities(hidden, weight, **none | head, **of_draw)  # type: ignore[attr-defined]
+    found: Result = _core.sample_probabilities(  # type: ignore[attr-defined]
+        hidden, weight, **none | head, **of_draw, log=log
+    )
     return found
 
 
@@ -164,7 +169,7 @@ def _check_draft_model(hidden: Any, weight: Any, shape: tuple[int, ...], vocabul
         raise ValueError(f"{missing}: expected an array beside {there}, got None")
     if _shape(hidden)[:-1] != shape:
         raise ValueError(
-            f"draft_hidden: expected shape {(*shape, 'E')}, a state for each draft, got shape {_shape(hidden)}"
+            f"draft_hidden: expected shape {with_axis(shape, 'E')}, a state for each draft, got shape {_shape(hidden)}"
         )
     rows = _core.weight_facts(weight)[:2]
     if rows[0] != vocabulary:
