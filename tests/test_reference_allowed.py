@@ -116,6 +116,8 @@ def test_scores_under_a_mask() -> None:
     assert np.asarray(found.top_ids).tolist() == [[1, 3, -1]] * 3
     np.testing.assert_allclose(np.asarray(found.top_logprobs), [[*p, -INF]] * 3)
     np.testing.assert_allclose(np.asarray(found.chosen_logprobs), [[-INF, p[0]]] * 3)
+    # An allowed logit of -inf is better than what is not allowed, whatever their ids.
+    assert np.asarray(ref.scores([0.0, 1.0, 2.0, -INF], 3, allowed_ids=[0, 3]).rank) == 2
     none = ref.scores(np.tile(z, (2, 1)), [1, -100], mask=np.zeros((2, 1), np.int32), top_n=1)
     assert (np.asarray(none.rank).tolist(), none.argmax.tolist()) == ([-1, -1], [-1, -1])
     np.testing.assert_array_equal(none.logsumexp, [-INF, NAN])

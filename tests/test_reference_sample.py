@@ -225,6 +225,9 @@ def test_nothing_raises_a_token_that_is_not_allowed() -> None:
     options: dict[str, Any] = {"allowed_ids": [0, 1], "logit_bias": {2: 50.0}, "presence_penalty": -50.0, "output": [2]}
     assert support([0.0, 0.0, 0.0], allowed_ids=[0, 1], logit_bias={2: 50.0}) == {0, 1}
     assert reference.sample([0.0, 1.0, 9.0], temperature=0, **options).token == 1
+    # Not even one that is infinite by overflow.
+    options |= {"frequency_penalty": -1e308, "output": {2: 100}}
+    assert reference.sample([0.0, 1.0, 9.0], temperature=0, **options).token == 1
 
 
 # ---- greedy --------------------------------------------------------------------------------------------------------

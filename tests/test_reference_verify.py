@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from lmhead_native import reference
+from lmhead_native._reference_random import rejection_uniforms
 
 V, D = 23, 6
 INF = math.inf
@@ -184,6 +185,34 @@ def test_greedy_rows_are_decided_by_the_best_token(model: tuple[NDArray[Any], ND
     assert [found.tokens.tolist(), int(found.accepted)] == [[int(best[0]), -1, -1], 0]
     right = reference.verify(hidden, model[1], best[:2], draft_hidden=hidden[:2], draft_weight=model[1], temperature=0)
     assert [right.tokens.tolist(), int(right.accepted)] == [best.tolist(), 2]
+
+
+def test_rejections_use_the_noise_of_their_positions(rng: np.random.Generator) -> None:
+    n, seeds, positions = 40, np.arange(40), np.arange(40) * 2**40
+    p, q = rng.dirichlet(np.ones(7), (n, 3)), rng.dirichlet(np.ones(7), (n, 2))
+    drafts = reference.sample(np.log(q), seed=1234).token
+    found = reference.verify(
+        np.log(p), np.eye(7), drafts, draft_hidden=np.log(q), draft_weight=np.eye(7), seed=seeds, position=positions
+    )
+    own = reference.verify(np.log(p), np.eye(7), drafts, seed=seeds, position=positions).tokens
+    assert set(found.accepted.tolist()) == {0, 1, 2}
+    for s in range(n):
+        for j in range(2):
+            u = rejection_uniforms(np.array([s], np.uint64), np.array([s * 2**40 + j], np.uint64))[0]
+            x = drafts[s, j]
+            if u >= p[s, j, x] / q[s, j, x]:
+                break
+            assert found.tokens[s, j] == x
+        else:
+            assert found.accepted[s] == 2
+            bonus = reference.sample(np.log(p[s, 2]), seed=s, position=s * 2**40 + 2).token
+            assert found.tokens[s, 2] == bonus
+            continue
+        assert found.accepted[s] == j
+        with np.errstate(divide="ignore"):
+            residual = np.log(np.maximum(p[s, j] - q[s, j], 0))
+        assert found.tokens[s, j] == reference.sample(residual, seed=s, position=s * 2**40 + j).token
+    assert (found.tokens != own).any()
 
 
 @pytest.mark.parametrize(
