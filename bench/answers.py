@@ -73,6 +73,15 @@ def check_logits_topk(hidden_nd: Array, weight_vd: Array, found: native.TopK, k:
     check_top_k(logits, native.TopK(found.values[rows], found.indices[rows]), k)
 
 
+def check_masked_topk(hidden_nd: Array, weight_vd: Array, allowed: Array, found: native.TopK, k: int) -> None:
+    """Assert the k best of those logits that are allowed, at least k of them; the logits are themselves checked."""
+    rows = spread(len(hidden_nd), ROWS)
+    logits = native.logits(hidden_nd[rows], weight_vd)
+    check_logits(hidden_nd[rows], weight_vd, logits)
+    masked = np.where(allowed[rows] if len(allowed) > 1 else allowed, logits, np.float32(-np.inf))
+    check_top_k(masked, native.TopK(found.values[rows], found.indices[rows]), k)
+
+
 def check_row_operation(op: str, logits_nv: Array, result: Array) -> None:
     """Assert ``softmax``, ``log_softmax`` or ``logsumexp`` of some rows."""
     assert result.dtype == np.float32
@@ -109,6 +118,24 @@ def check_cross_entropy_with_grad(logits_nv: Array, targets_n: Array, result: tu
     _, exact = reference.cross_entropy_with_grad(logits_nv[rows].astype(np.float64), targets_n[rows], reduction="sum")
     exact = exact / len(logits_nv)
     assert_within(dlogits[rows], exact, LOSS_RELATIVE * np.abs(exact) + UNDERFLOW["float32"])
+
+
+def check_logits_scores(hidden_nd: Array, weight_vd: Array, targets_n: Array, found: native.TokenScores) -> None:
+    """Assert some rows: bit for bit the scores of their logits, which are checked, and these against float64."""
+    rows = spread(len(hidden_nd), ROWS)
+    logits = native.logits(hidden_nd[rows], weight_vd)
+    check_logits(hidden_nd[rows], weight_vd, logits)
+    answers = row_answers(logits)
+    expected = native.scores(logits, targets_n[rows])
+    for field, theirs in zip(found, expected, strict=True):
+        if theirs is not None:
+            assert_same_bits(field[rows], theirs)
+    at = np.arange(len(rows)), targets_n[rows]
+    assert_within(expected.logprob, answers.log_softmax[at], answers.log_softmax_bound[at])
+    terms = np.where(answers.softmax > 0, -answers.softmax * answers.log_softmax, 0.0)
+    assert_within(expected.entropy, terms.sum(axis=-1), LOSS_RELATIVE * terms.sum(axis=-1))
+    np.testing.assert_array_equal(expected.rank, 1 + (logits > logits[at][:, None]).sum(axis=-1))
+    assert len(found.logsumexp) == len(hidden_nd)
 
 
 def check_linear_cross_entropy(hidden_nd: Array, weight_vd: Array, targets_n: Array, loss: Any) -> None:

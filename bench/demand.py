@@ -33,7 +33,7 @@ class Demand:
     figure : callable
         Reads it off an outcome; `UnavailableError` if it cannot.
     unit : str
-        Printed after figure and bar: ``x``, ``us``, ``ms`` or nothing for a share.
+        Printed after figure and bar: ``x``, ``us``, ``ms``, ``MiB`` or nothing for a share.
     relation, bar
         What must hold; no bar: shown, not judged.
     roof : str, optional

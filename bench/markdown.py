@@ -115,7 +115,7 @@ class Finding:
 def written(value: float, unit: str) -> str:
     """Write a figure or a bar: two decimals for shares and ratios near 1, three digits elsewhere."""
     number = f"{value:.3f}" if value < 2 and unit in ("", "x") else three_digits(value)
-    return f"{number} {unit}" if unit in ("us", "ms") else f"{number}{unit}"
+    return f"{number} {unit}" if unit in ("us", "ms", "MiB") else f"{number}{unit}"
 
 
 def document(findings: Sequence[Finding], *, judged: bool) -> str:

@@ -174,6 +174,20 @@ def linear_losses(
     return calls
 
 
+def token_scores(hidden_nd: Array, weight_vd: Array, targets_n: Array, names: Sequence[str]) -> dict[str, Call]:
+    """Return the calls for log-probability and entropy of each token of a head."""
+    if "torch" not in names:
+        return {}
+    torch = module("torch")
+    hidden, weight, targets = (users.as_tensor(x) for x in (hidden_nd, weight_vd, targets_n))
+
+    def scores() -> Any:
+        log_p = torch.log_softmax(torch.nn.functional.linear(hidden, weight).float(), -1)
+        return log_p.gather(-1, targets[:, None]), -(log_p.exp() * log_p).sum(-1)
+
+    return {"torch": scores}
+
+
 def numpy_layer_norm(x_nd: Array, gain_d: Array) -> Array:
     """Compute a layer norm as a NumPy user writes it."""
     centred = x_nd - x_nd.mean(axis=-1, keepdims=True)

@@ -101,7 +101,9 @@ def main() -> None:
         for k in KS:
             for first in range(0, len(hidden), ROWS):
                 some = hidden[first : first + ROWS]
-                values, indices, rescored = _core.screened_topk(screen, some, weight, k, bias, softcap, scale, None)
+                values, indices, rescored = _core.screened_topk(
+                    screen, some, weight, k, bias, softcap, scale, *[None] * 4
+                )
                 full = native.logits_topk(some, weight, k, **options)
                 wrong = (values.view(np.uint32) != full.values.view(np.uint32)) | (indices != full.indices)
                 pairs[name] = pairs.get(name, 0) + len(some)

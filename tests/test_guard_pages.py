@@ -1,4 +1,4 @@
-"""Nothing is read past the end of an array: weights of floats under a screen and its lists, and their copies.
+"""Nothing is read past the end of an array: weights of floats under a screen and its lists, their copies, scores.
 
 Quantised weights have their own in test_quantized_weight.py.
 """
@@ -39,12 +39,12 @@ for dtype in NARROW:
                     assert_same_bits(found, expected)
                 assert_same_bits(bits(_core.prepared_copy(guarded, 2)), weight)
                 found = _core.screened_topk(
-                    screen, at_the_end(hidden), guarded, vocabulary // 4, None, None, None, 1
+                    screen, at_the_end(hidden), guarded, vocabulary // 4, *[None] * 6, 1
                 )
                 assert_same_bits(found[0], lists.values)
                 assert_same_bits(found[1], lists.indices)
                 wide = at_the_end(hidden.astype("f4"))
-                found = _core.screened_topk(screen, wide, guarded, vocabulary // 4, None, None, None, 1)
+                found = _core.screened_topk(screen, wide, guarded, vocabulary // 4, *[None] * 6, 1)
                 expected = native.logits_topk(wide, weight, vocabulary // 4)
                 assert_same_bits(found[0], expected.values)
                 assert_same_bits(found[1], expected.indices)
@@ -56,7 +56,7 @@ for dtype in NARROW:
     weight[-1] = hidden
     weight, hidden = weight.astype(dtype), hidden.astype(dtype)
     for guarded in (at_the_end(weight), at_the_end(weight.T).T):
-        _, ids, rescored = _core.screened_topk(_core.Screen(weight), hidden, guarded, 3, None, None, None, 2)
+        _, ids, rescored = _core.screened_topk(_core.Screen(weight), hidden, guarded, 3, *[None] * 6, 2)
         assert ids[0] == 400
         assert rescored < 100
 print(native.isa())
@@ -65,6 +65,33 @@ print(native.isa())
 
 def test_screens_and_copies(every_isa: str) -> None:
     assert fresh.output(SETUP + SCREENS, environment={"LMHEAD_ISA": every_isa}).split() == [every_isa]
+
+
+SCORES = """
+import numpy as np
+import lmhead_native as native
+from guarded import at_the_end
+from oracle import FLOATS, assert_same
+
+rng = np.random.default_rng(0)
+for dtype in FLOATS:
+    for vocabulary in (1, 7, 15, 17, 33, 255, 257, 300):
+        hidden, weight = rng.standard_normal((3, 9)).astype(dtype), rng.standard_normal((vocabulary, 9)).astype(dtype)
+        logits = native.logits(hidden, weight).astype(dtype)
+        targets, last = rng.integers(0, vocabulary, 3), np.array([vocabulary - 1])
+        asked = {"targets": at_the_end(targets), "chosen": at_the_end(last), "top_n": 1, "threads": 1}
+        expected = native.scores(logits, targets, chosen=last, top_n=1)
+        assert_same(native.scores(at_the_end(logits), **asked), expected)
+        assert_same(native.scores(at_the_end(logits.T).T, **asked), expected)
+        expected = native.logits_scores(hidden, weight, targets, chosen=last, top_n=1)
+        for guarded in (at_the_end(weight), at_the_end(weight.T).T):
+            assert_same(native.logits_scores(at_the_end(hidden), guarded, **asked), expected)
+print(native.isa())
+"""
+
+
+def test_scores(each_isa: str) -> None:
+    assert fresh.output(SETUP + SCORES, environment={"LMHEAD_ISA": each_isa}).split() == [each_isa]
 
 
 def test_the_guard_is_there() -> None:

@@ -50,7 +50,8 @@ def check(
 ) -> Array:
     """Compare with the call without a screen, and return how many logits of each row were computed."""
     screen = _core.Screen(weight, threads) if screen is None else screen
-    values, indices, rescored = _core.screened_topk(screen, hidden, weight, k, bias, softcap, scale, threads)
+    options = bias, softcap, scale, None, None, None, threads
+    values, indices, rescored = _core.screened_topk(screen, hidden, weight, k, *options)
     expected = native.logits_topk(hidden, weight, k, bias=bias, softcap=softcap, scale=scale, threads=1)
     oracle.assert_same_bits(indices, expected.indices)
     oracle.assert_same_bits(values, expected.values)
@@ -293,11 +294,11 @@ def test_refusals() -> None:
     for other, got in others:
         expected = r"^weight: expected the weight that the screen was made from, float32 of shape \(9, 4\), got "
         with pytest.raises(ValueError, match=expected + got):
-            _core.screened_topk(screen, hidden, other, 1, None, None, None, None)
+            _core.screened_topk(screen, hidden, other, 1, *[None] * 7)
     with pytest.raises(ValueError, match=r"^weight: expected the weight that .* got float64 of shape"):
-        _core.screened_topk(screen, hidden.astype("f8"), weight.astype("f8"), 1, None, None, None, None)
+        _core.screened_topk(screen, hidden.astype("f8"), weight.astype("f8"), 1, *[None] * 7)
     halves = weight.astype("f2")
     with pytest.raises(ValueError, match=r" made from, float16 of shape \(9, 4\), got float32 of shape"):
-        _core.screened_topk(_core.Screen(halves), hidden, weight, 1, None, None, None, None)
+        _core.screened_topk(_core.Screen(halves), hidden, weight, 1, *[None] * 7)
     with pytest.raises(ValueError, match=r"^k: expected an integer from 0 to V = 9, got 10"):
-        _core.screened_topk(screen, hidden, weight, 10, None, None, None, None)
+        _core.screened_topk(screen, hidden, weight, 10, *[None] * 7)

@@ -3,6 +3,7 @@
 
 #include <pybind11/stl.h>
 
+#include "bindings/arguments/allowed_ids.hpp"
 #include "bindings/arguments/head_options.hpp"
 #include "bindings/topics.hpp"
 #include "core/parallel.hpp"
@@ -26,7 +27,7 @@ std::unique_ptr<Screen> make_screen(py::handle object, py::handle threads) {
 }
 
 py::tuple screened_topk(const Screen& screen, py::handle hidden, py::handle weight, py::handle k, py::handle bias, py::handle softcap,
-                        py::handle scale, py::handle threads) {
+                        py::handle scale, py::handle mask, py::handle allowed_ids, py::handle vocab_ids, py::handle threads) {
   const HeadArguments a = head_arguments(hidden, weight, bias, softcap, scale);
   const std::vector<int64_t> made_from{screen.n_ids(), screen.width()};
   const Operand& given = a.head.weight;
@@ -34,7 +35,8 @@ py::tuple screened_topk(const Screen& screen, py::handle hidden, py::handle weig
   if (quantized || given.dtype != screen.dtype() || given.shape != made_from)
     value_error("weight", "the weight that the screen was made from, " + dtype_text(screen.dtype()) + " of shape " + shape_text(made_from),
                 (quantized ? "a quantised weight" : dtype_text(given.dtype)) + " of shape " + shape_text(given.shape));
-  const int64_t count = k_option(k, screen.n_ids());
+  const AllowedIds ids = allowed_argument(mask, allowed_ids, vocab_ids, a.head);
+  const int64_t count = k_option(k, ids.vocabulary);
   const int n_threads = threads_option(threads);
   const std::vector<int64_t> shape = with_last(a.head.hidden.shape, count);
   py::array_t<float> values(shape);
@@ -44,7 +46,7 @@ py::tuple screened_topk(const Screen& screen, py::handle hidden, py::handle weig
   const Rows hidden_rows = a.head.hidden.rows(), weight_rows = a.head.weight.rows();
   {
     const py::gil_scoped_release release;
-    screened_top_k(screen, hidden_rows, weight_rows, a.options, target, counts, n_threads);
+    screened_top_k(screen, hidden_rows, weight_rows, a.options, ids.allowed, target, counts, n_threads);
   }
   return py::make_tuple(values, indices, rescored);
 }

@@ -1,3 +1,4 @@
+#include "bindings/arguments/allowed_ids.hpp"
 #include "bindings/arguments/head_options.hpp"
 #include "bindings/topics.hpp"
 #include "ops/ops.hpp"
@@ -16,15 +17,16 @@ struct Lists {
 };
 
 py::tuple logits_topk(py::handle hidden, py::handle weight, py::handle k, py::handle bias, py::handle softcap, py::handle scale,
-                      py::handle threads) {
+                      py::handle mask, py::handle allowed_ids, py::handle vocab_ids, py::handle threads) {
   const HeadArguments a = head_arguments(hidden, weight, bias, softcap, scale);
-  const int64_t count = k_option(k, a.head.vocabulary());
+  const AllowedIds ids = allowed_argument(mask, allowed_ids, vocab_ids, a.head);
+  const int64_t count = k_option(k, ids.vocabulary);
   const int n_threads = threads_option(threads);
   Lists lists(with_last(a.head.hidden.shape, count), a.head.doubles());
   const Rows hidden_rows = a.head.hidden.rows(), weight_rows = a.head.weight.rows();
   {
     const py::gil_scoped_release release;
-    logits_top_k(hidden_rows, weight_rows, a.options, lists.target, n_threads);
+    logits_top_k(hidden_rows, weight_rows, a.options, ids.allowed, lists.target, n_threads);
   }
   return py::make_tuple(lists.values, lists.indices);
 }

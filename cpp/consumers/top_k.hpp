@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "core/fold.hpp"
@@ -67,12 +68,14 @@ class TopList {
 
   static int64_t most_bytes(int64_t k) { return (room_for(k) + kBlockIds) * static_cast<int64_t>(sizeof(Candidate)); }
 
-  // Logits of ids first_id .. first_id + n - 1; every earlier call had smaller ids.
-  void add(const KernelTable& table, const T* logits, int64_t n, int64_t first_id) {
-    for (int64_t i = 0; i < n; i += kBlockIds) add_block(table, logits + i, std::min(kBlockIds, n - i), first_id + i);
+  // Logits of ids first_id .. first_id + n - 1; every earlier call had smaller ids. `allowed`: null, or words of bits from id 0 on; the
+  // other ids, which hold -inf, never enter. first_id is then a multiple of kBlockIds.
+  void add(const KernelTable& table, const T* logits, int64_t n, int64_t first_id, const uint32_t* allowed = nullptr) {
+    for (int64_t i = 0; i < n; i += kBlockIds) add_block(table, logits + i, std::min(kBlockIds, n - i), first_id + i, allowed);
   }
 
   const Candidate* begin() const { return kept_.get(); }
+  int64_t size() const { return count_; }
 
   // The best k of what came, best first.
   void sort() {
@@ -93,12 +96,16 @@ class TopList {
   static int64_t room_for(int64_t k) { return k + std::max<int64_t>(k, kBlockIds); }
   static bool is_better(const Candidate& a, const Candidate& b) { return a.better(b); }
 
-  void add_block(const KernelTable& table, const T* logits, int64_t n, int64_t first_id) {
+  void add_block(const KernelTable& table, const T* logits, int64_t n, int64_t first_id, const uint32_t* allowed) {
     if (count_ + n > capacity_) grow(std::min(room_for(k_), 2 * (count_ + n)) + kBlockIds);
     Candidate* end = kept_.get() + count_;
     if (!full_) {
-      for (int64_t i = 0; i < n; ++i) end[i] = Candidate(logits[i], first_id + i);
-      count_ += n;
+      if (allowed) {
+        each_id(allowed, first_id, n, [&](int64_t id) { kept_[count_++] = Candidate(logits[id - first_id], id); });
+      } else {
+        for (int64_t i = 0; i < n; ++i) end[i] = Candidate(logits[i], first_id + i);
+        count_ += n;
+      }
       if (count_ >= k_) settle();
     } else if (bar_ == bar_) {  // nothing with a greater id passes a bar of NaN
       uint16_t places[kBlockIds];
@@ -141,13 +148,19 @@ struct TopKTarget {
   int64_t* indices;  // (N, k), contiguous
   int64_t k;
 
+  // A list that is shorter than k, as not so many ids were allowed, ends in -inf of no id.
   template <class Candidate>
   void put(int64_t row, TopList<Candidate>& list) const {
+    using T = typename Candidate::T;
     list.sort();
-    for (int64_t i = 0; i < k; ++i) {
-      reinterpret_cast<typename Candidate::T*>(values)[row * k + i] = list.begin()[i].value;
+    T* to = reinterpret_cast<T*>(values) + row * k;
+    const int64_t found = std::min(k, list.size());
+    for (int64_t i = 0; i < found; ++i) {
+      to[i] = list.begin()[i].value;
       indices[row * k + i] = list.begin()[i].id();
     }
+    std::fill(to + found, to + k, -std::numeric_limits<T>::infinity());
+    std::fill(indices + row * k + found, indices + (row + 1) * k, int64_t{-1});
   }
 };
 
@@ -156,9 +169,10 @@ class TopK {
  public:
   using T = typename Candidate::T;
   using List = TopList<Candidate>;
+  static constexpr bool kAllowedOnly = true;
 
-  TopK(const KernelTable& table, const TopKTarget& out, int threads)
-      : table_(table), out_(out), threads_(threads), lists_(static_cast<size_t>(threads)) {}
+  TopK(const KernelTable& table, const TopKTarget& out, int threads, const Allowed& allowed = {})
+      : table_(table), out_(out), threads_(threads), allowed_(allowed), lists_(static_cast<size_t>(threads)) {}
 
   int64_t bytes_per_row() const { return threads_ * List::most_bytes(out_.k); }
 
@@ -171,8 +185,10 @@ class TopK {
   }
   Place<T> place(int64_t, int64_t) const { return {}; }
   void tile(int worker, const Tile<T>& tile) {
-    for (int64_t r = 0; r < tile.n_rows; ++r)
-      list(worker, tile.first_row + r).add(table_, tile.row(r), tile.n_ids, tile.first_id);
+    for (int64_t r = 0; r < tile.n_rows; ++r) {
+      const int64_t row = tile.first_row + r;
+      list(worker, row).add(table_, tile.row(r), tile.n_ids, tile.first_id, allowed_.all() ? nullptr : allowed_.words(row));
+    }
   }
   void finish(int64_t first_row, int64_t n_rows) {
     run_tasks(n_rows * out_.k >= 4096 ? threads_ : 1, n_rows, [&](int, int64_t r) {
@@ -190,6 +206,7 @@ class TopK {
   const KernelTable& table_;
   const TopKTarget& out_;
   int threads_;
+  const Allowed allowed_;
   int64_t first_row_ = 0;
   std::vector<std::vector<List>> lists_;
 };

@@ -19,8 +19,12 @@ double twice_atanh(double s) {
 double log1p_of(double x) {
   if (x != x || x == std::numeric_limits<double>::infinity()) return x;
   if (x < 0.4142135623730951) return twice_atanh(x / (2 + x));  // s <= 0.1716
+  return log_of(1 + x);
+}
+
+double log_of(double x) {
   int exponent = 0;
-  double mantissa = std::frexp(1 + x, &exponent);  // in [0.5, 1); exact
+  double mantissa = std::frexp(x, &exponent);  // in [0.5, 1); exact
   if (mantissa < 0.7071067811865476) {
     mantissa *= 2;
     exponent -= 1;
@@ -29,5 +33,7 @@ double log1p_of(double x) {
   const double high = exponent * 0x1.62e42fee00000p-1, low = exponent * 0x1.a39ef35793c76p-33;
   return high + (twice_atanh((mantissa - 1) / (mantissa + 1)) + low);
 }
+
+double minus_log1m_of(double x) { return twice_atanh(x / (2 - x)); }
 
 }  // namespace lmhead

@@ -21,11 +21,24 @@ constexpr int64_t kPackedBytes = 256 * 1024;
 // this size. Half as much would stay in L2, but its shorter runs cost more; four times as much is 4 % slower at D = 4096.
 constexpr int64_t kPackedColumnsBytes = 1152 * 1024;
 
+// Ids of a (D, V) weight that are converted one by one before it is asked again whether those that follow stand together.
+constexpr int64_t kScatteredIds = 16;
+
 // Rows after a run of ids that are fetched at its end, for workers mostly go on there: one tile of every ISA.
 constexpr int64_t kRowsAhead = 6;
 
+// Rows that must follow each other in memory, on average, so that reading one after the other is a stream.
+constexpr int64_t kRowsOfStream = 16;
+
 // Elements beyond the width that keep rows of a power-of-two width out of one set of the first-level cache.
 constexpr int64_t kRowPadding = 16;
+
+// Whether so few of these rows follow each other in memory that they are no stream.
+bool scattered(const int64_t* ids, int64_t n_ids) {
+  int64_t gaps = 0;
+  for (int64_t i = 1; i < n_ids; ++i) gaps += ids[i] != ids[i - 1] + 1;
+  return kRowsOfStream * gaps > n_ids;
+}
 
 }  // namespace
 
@@ -65,8 +78,8 @@ void Projection::prepare_row(int64_t row, void* to, Buffer<char>& temporary) con
 }
 
 void Projection::project_rows(const void* prepared, int64_t n_rows, const void* const* weight_rows, int64_t n_ids, int64_t n_ahead,
-                              void* out, ptrdiff_t out_stride) const {
-  table_.project[static_cast<int>(kind_)]({prepared, hidden_stride_, n_rows, weight_rows, n_ids, n_ahead, kernel_width_, out, out_stride});
+                              bool scattered, void* out, ptrdiff_t out_stride) const {
+  table_.project[static_cast<int>(kind_)]({prepared, hidden_stride_, n_rows, weight_rows, n_ids, n_ahead, scattered, kernel_width_, out, out_stride});
 }
 
 void Projection::project_columns(const void* prepared, int64_t n_rows, int64_t first_id, int64_t n_ids, void* out,
@@ -131,25 +144,63 @@ void Projection::pack(int64_t first_id, int64_t n_ids, ProjectionScratch& scratc
     copy_row(table_, weight_, first_id + i, 0, weight_.width, layout_, packed + i * packed_stride_, scratch.temporary);
 }
 
-// Rows that are read in place are fetched while those before them are multiplied. Others are copied, a few at a time: those of a (D, V)
-// weight element by element, as they are, for the kernel of their storage takes the same steps as the one along the ids.
-void Projection::project_list(const void* prepared, const int64_t* ids, int64_t n_ids, void* out, ProjectionScratch& scratch) const {
-  const void** rows = scratch.pointers.reserve(n_ids);
-  if (path_ == WeightPath::direct) {
-    for (int64_t i = 0; i < n_ids; ++i) rows[i] = weight_.row(ids[i]);
-    return project_rows(prepared, 1, rows, n_ids, 0, out, n_ids);
+// How many ids, of a list's first ones, a (D, V) weight gives cheaper as one run of ids than one by one; 0: none. A run is read in whole
+// cache lines, an id takes a line for every element of the width.
+int64_t Projection::stretch(const int64_t* ids, int64_t n_ids, int64_t most) const {
+  if (!columns_contiguous_) return 0;
+  int64_t n = 1;
+  while (n < n_ids && ids[n] > ids[n - 1] && ids[n] - ids[0] < most) ++n;
+  const int64_t in_line = static_cast<int64_t>(kCacheLine) / item_size(weight_.dtype);
+  return n * in_line >= ids[n - 1] - ids[0] + 1 ? n : 0;
+}
+
+// Rows that are read in place are fetched while those before them are multiplied. Others are converted, a few at a time: those of a
+// (D, V) weight by the run where many stand together, else element by element. The kernel of rows takes the same steps as the one along
+// the ids.
+void Projection::project_list(const void* prepared, int64_t n_rows, const int64_t* ids, int64_t n_ids, int64_t n_ahead, void* out,
+                              ptrdiff_t out_stride, ProjectionScratch& scratch) const {
+  if (path_ == WeightPath::direct && weight_.is_quantized()) {
+    for (int64_t i = 0, n = 1; i < n_ids; i += n, n = 1) {
+      while (i + n < n_ids && ids[i + n] == ids[i] + n) ++n;
+      table_.project_quantized({prepared, hidden_stride_, n_rows, weight_.quantized, ids[i], n, weight_.width,
+                                static_cast<float*>(out) + i, out_stride});
+    }
+    return;
   }
-  const RowLayout layout = path_ == WeightPath::columns ? RowLayout::stored : layout_;
+  const void** rows = scratch.pointers.reserve(n_ids + n_ahead);
+  if (path_ == WeightPath::direct) {
+    for (int64_t i = 0; i < n_ids + n_ahead; ++i) rows[i] = weight_.row(ids[i]);
+    return project_rows(prepared, n_rows, rows, n_ids, n_ahead, scattered(ids, n_ids), out, out_stride);
+  }
+  const bool columns = path_ == WeightPath::columns;
+  const RowLayout layout = columns ? RowLayout::stored : layout_;
   const ptrdiff_t item = kind_ == RowKind::f64 ? 8 : 4;
   const int64_t step = std::max<int64_t>(1, kPackedBytes / packed_stride_);
-  char* packed = scratch.packed.reserve(std::min(step, n_ids) * packed_stride_);
-  for (int64_t first = 0; first < n_ids; first += step) {
-    const int64_t count = std::min(step, n_ids - first);
-    for (int64_t i = 0; i < count; ++i) {
-      rows[i] = packed + i * packed_stride_;
-      copy_row(table_, weight_, ids[first + i], 0, weight_.width, layout, packed + i * packed_stride_, scratch.temporary);
+  const int64_t most = columns ? kBlocksPerRun * kBlockIds : columns_contiguous_ ? ids_per_pack() : 0;
+  for (int64_t i = 0, n = 0; i < n_ids; i += n) {
+    char* to = static_cast<char*>(out) + i * item;
+    n = stretch(ids + i, n_ids - i, most);
+    if (n > 0) {
+      const int64_t first = ids[i], n_run = ids[i + n - 1] - first + 1;
+      if (columns) {
+        char* run = scratch.packed.reserve(n_rows * n_run * item);
+        project_columns(prepared, n_rows, first, n_run, run, n_run, scratch);
+        for (int64_t r = 0; r < n_rows; ++r)
+          for (int64_t j = 0; j < n; ++j)
+            std::memcpy(to + (r * out_stride + j) * item, run + (r * n_run + ids[i + j] - first) * item, static_cast<size_t>(item));
+        continue;
+      }
+      pack(first, n_run, scratch);
+      for (int64_t j = 0; j < n; ++j) rows[j] = scratch.packed.get() + (ids[i + j] - first) * packed_stride_;
+    } else {
+      n = std::min(columns_contiguous_ ? std::min(step, kScatteredIds) : step, n_ids - i);
+      char* packed = scratch.packed.reserve(n * packed_stride_);
+      for (int64_t j = 0; j < n; ++j) {
+        rows[j] = packed + j * packed_stride_;
+        copy_row(table_, weight_, ids[i + j], 0, weight_.width, layout, packed + j * packed_stride_, scratch.temporary);
+      }
     }
-    project_rows(prepared, 1, rows, count, 0, static_cast<char*>(out) + first * item, count);
+    project_rows(prepared, n_rows, rows, n, 0, false, to, out_stride);
   }
 }
 
@@ -163,7 +214,7 @@ void Projection::project(const void* prepared, int64_t n_rows, int64_t first_id,
   if (path_ == WeightPath::direct) {
     const int64_t n_ahead = std::min(kRowsAhead, weight_.n_rows - first_id - n_ids);
     for (int64_t i = 0; i < n_ids + n_ahead; ++i) rows[i] = weight_.row(first_id + i);
-    return project_rows(prepared, n_rows, rows, n_ids, n_ahead, out, out_stride);
+    return project_rows(prepared, n_rows, rows, n_ids, n_ahead, false, out, out_stride);
   }
   const ptrdiff_t item = kind_ == RowKind::f64 ? 8 : 4;
   const int64_t step = ids_per_pack();
@@ -171,7 +222,7 @@ void Projection::project(const void* prepared, int64_t n_rows, int64_t first_id,
     const int64_t count = std::min(step, n_ids - id);
     pack(first_id + id, count, scratch);
     for (int64_t i = 0; i < count; ++i) rows[i] = scratch.packed.get() + i * packed_stride_;
-    project_rows(prepared, n_rows, rows, count, 0, static_cast<char*>(out) + id * item, out_stride);
+    project_rows(prepared, n_rows, rows, count, 0, false, static_cast<char*>(out) + id * item, out_stride);
   }
 }
 

@@ -38,17 +38,24 @@ class Projection {
   void prepare_row(int64_t row, void* to, Buffer<char>& temporary) const;
 
   // out[i] = logit of one prepared row and id ids[i]: the bits that project() gives.
-  void project_list(const void* prepared, const int64_t* ids, int64_t n_ids, void* out, ProjectionScratch& scratch) const;
+  void project_list(const void* prepared, const int64_t* ids, int64_t n_ids, void* out, ProjectionScratch& scratch) const {
+    project_list(prepared, 1, ids, n_ids, 0, out, n_ids, scratch);
+  }
+  // The same of several prepared rows: out[r * out_stride + i]. ids[n_ids .. n_ids + n_ahead) are likely to be asked for next. No other
+  // row of the weight is read, but one stored as (D, V), whose ids share cache lines, may be read between ids that stand close together.
+  void project_list(const void* prepared, int64_t n_rows, const int64_t* ids, int64_t n_ids, int64_t n_ahead, void* out,
+                    ptrdiff_t out_stride, ProjectionScratch& scratch) const;
 
   // out[r * out_stride + i] = logit of prepared row r and id first_id + i.
   void project(const void* prepared, int64_t n_rows, int64_t first_id, int64_t n_ids, void* out, ptrdiff_t out_stride,
                ProjectionScratch& scratch) const;
 
  private:
-  void project_rows(const void* prepared, int64_t n_rows, const void* const* weight_rows, int64_t n_ids, int64_t n_ahead, void* out,
-                    ptrdiff_t out_stride) const;
+  void project_rows(const void* prepared, int64_t n_rows, const void* const* weight_rows, int64_t n_ids, int64_t n_ahead, bool scattered,
+                    void* out, ptrdiff_t out_stride) const;
   void project_columns(const void* prepared, int64_t n_rows, int64_t first_id, int64_t n_ids, void* out, ptrdiff_t out_stride,
                        ProjectionScratch& scratch) const;
+  int64_t stretch(const int64_t* ids, int64_t n_ids, int64_t most) const;
   void pack(int64_t first_id, int64_t n_ids, ProjectionScratch& scratch) const;
   void pack_columns(int64_t first_id, int64_t n_ids, ProjectionScratch& scratch) const;
   int64_t ids_per_pack() const;

@@ -27,6 +27,16 @@ struct Rows {
   bool contiguous() const { return !is_quantized() && !swapped && (width <= 1 || element_stride == item_size(dtype)); }
 };
 
+// Rows [first, first + n) of those whose numbers are given; not of quantised ones.
+inline Rows chosen_rows(const Rows& all, const std::vector<int64_t>& chosen, int64_t first, int64_t n) {
+  Rows rows = all;
+  rows.n_rows = n;
+  rows.offsets.clear();
+  rows.offsets.reserve(static_cast<size_t>(n));
+  for (int64_t i = first; i < first + n; ++i) rows.offsets.push_back(all.row(chosen[static_cast<size_t>(i)]) - all.data);
+  return rows;
+}
+
 // What a kernel wants a row to be.
 enum class RowLayout {
   wide,        // float32 (float64 for float64 rows), in order

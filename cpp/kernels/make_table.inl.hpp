@@ -10,6 +10,7 @@
 #include "kernels/project.inl.hpp"
 #include "kernels/project_columns.inl.hpp"
 #include "kernels/project_quantized.inl.hpp"
+#include "kernels/race.inl.hpp"
 #include "kernels/roofs.inl.hpp"
 #include "kernels/screen.inl.hpp"
 #include "kernels/select.inl.hpp"
@@ -25,7 +26,8 @@ template <class T>
 constexpr RowKernels<T> make_row_kernels() {
   return {adjust_row<T>,    block_sums<T>,   merge_sums<T>, scale_exps<T>,   shift_logits<T>,   select_above<T>,
           adjust_slopes<T>, weighted_gap<T>, find_first<T>, gradient_row<T>, find_active<T>,
-          contract_active<T>, filter_gradient<T>};
+          contract_active<T>, filter_gradient<T>, count_better<T>,
+          race<T>};
 }
 
 // What multiplies pairs of bfloat16: the instruction, where there is one, else their halves, or nothing. As these are templates, the

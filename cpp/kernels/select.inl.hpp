@@ -1,8 +1,9 @@
 // Places in a stretch of a row: those that can still enter its k best (greater than the threshold, or NaN), the first that holds a
-// value, those that are not 0.
+// value, how many are better than one, those that are not 0.
 // It knows comparisons; it refuses to know k, lists and order.
 #pragma once
 
+#include "kernels/exp.inl.hpp"
 #include "kernels/table.hpp"
 #include "simd/lanes.hpp"
 
@@ -43,6 +44,32 @@ int64_t find_first(const T* z, int64_t n, T value) {
     if (bits) return i + __builtin_ctz(bits);
   }
   return n;
+}
+
+// How many of n numbers compare so with `value`.
+template <class T, class Compare>
+inline int64_t count_where(const T* z, int64_t n, T value, Compare compare) {
+  constexpr int lanes = kLanes<T>;
+  const Vector<T> bar = broadcast(value);
+  int64_t count = 0, i = 0;
+  const auto add = [&](uint32_t bits) {
+    // Where there is no instruction for it, a count of bits is a function of the compiler's library.
+    if constexpr (lanes == 1) count += bits;
+    else count += __builtin_popcount(bits);
+  };
+  for (; i + lanes <= n; i += lanes) add(mask_bits(compare(load(z + i), bar)));
+  if (i < n) add(mask_bits(compare(load_first(z + i, n - i, T(0)), bar)) & ((uint32_t(1) << (n - i)) - 1));
+  return count;
+}
+
+// How many of n numbers come before `value` in a list whose best are first: greater ones and NaN; among the first n_before also equal
+// ones. Before NaN come only the NaNs among the first n_before.
+template <class T>
+int64_t count_better(const T* z, int64_t n, T value, int64_t n_before) {
+  const auto reaches = [](auto x, auto bar) { return not_less(x, bar); };
+  const auto exceeds = [](auto x, auto bar) { return not_less_equal(x, bar); };
+  if (value != value) return count_where(z, n_before, kInfinity<T>, exceeds);
+  return count_where(z, n_before, value, reaches) + count_where(z + n_before, n - n_before, value, exceeds);
 }
 
 // Places and values of what is not 0 (NaN is not), in ascending order; returns how many.

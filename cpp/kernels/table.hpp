@@ -31,6 +31,7 @@ struct ProjectTile {
   const void* const* weight_rows;  // [n_ids + n_ahead], contiguous along D, any alignment
   int64_t n_ids;
   int64_t n_ahead;                 // rows that are likely to be asked for next: fetched, not read
+  bool scattered;                  // they do not follow each other in memory
   int64_t width;                   // D
   void* out;                       // float32, or float64 for RowKind::f64
   ptrdiff_t out_stride;            // elements
@@ -178,6 +179,16 @@ struct ActiveSum {
   bool from_zero;
 };
 
+// Philox4x32-10 (core/random.hpp).
+constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53, kPhiloxMultiplier1 = 0xCD9E8D57, kPhiloxWeyl0 = 0x9E3779B9, kPhiloxWeyl1 = 0xBB67AE85;
+
+// The random words of a block of ids: those of counters (first_group + 0, 1, ..., 0, position), [low, high] words each.
+struct NoiseBlock {
+  uint32_t first_group;
+  uint32_t position[2];
+  uint32_t key[2];
+};
+
 // A power of two that `weighted_gap` is small by.
 constexpr double kGapScale = 0x1p-10;
 
@@ -207,6 +218,10 @@ struct RowKernels {
   void (*contract_active)(const ActiveSum<T>&);
   // Of a block: entries of `gradient` where |exp((x - max) / temperature) * normaliser - y| < eps become 0; the sum of those.
   T (*filter_gradient)(const T* logits, int64_t n, T max, T inverse_temperature, T normaliser, T y, T eps, T* gradient);
+  // How many of n are greater than `value` or NaN; of the first n_before also those that equal it. For NaN: the NaNs of the first n_before.
+  int64_t (*count_better)(const T* logits, int64_t n, T value, int64_t n_before);
+  // Of a block: its random words, [kBlockIds], and the places where exps[i] >= bar * (words[i] / 2, rounded down); returns how many.
+  int64_t (*race)(const T* exps, int64_t n, const NoiseBlock& noise, T bar, uint32_t* words, uint16_t* places);
 };
 
 // The certified screen (core/screen.hpp): a weight as signed bytes q with a scale an id, stored as q + 128 in blocks of 16 ids: chunk c of

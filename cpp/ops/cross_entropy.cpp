@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/parallel.hpp"
 #include "core/read.hpp"
 #include "dispatch/tables.hpp"
 #include "ops/gradient_rows.hpp"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "consumers/cross_entropy.hpp"
 #include "core/active.hpp"
 #include "core/contraction.hpp"
 #include "dispatch/tables.hpp"
@@ -31,15 +32,6 @@ int64_t rows_per_chunk(int64_t asked, int64_t n, int64_t n_ids, int64_t width, p
     asked = ceil_div(n, chunks);
   }
   return round_up(std::max<int64_t>(1, std::min(asked, n)), 2);  // bfloat16 rows go in pairs
-}
-
-// Rows [first, first + n) of those whose numbers are given.
-Rows chosen_rows(const Rows& all, const std::vector<int64_t>& chosen, int64_t first, int64_t n) {
-  Rows rows = all;
-  rows.n_rows = n;
-  rows.offsets.clear();
-  for (int64_t i = first; i < first + n; ++i) rows.offsets.push_back(all.row(chosen[static_cast<size_t>(i)]) - all.data);
-  return rows;
 }
 
 template <class T>

@@ -6,18 +6,19 @@ namespace lmhead {
 namespace {
 
 template <class T>
-void logits_as(const Rows& hidden, const Rows& weight, const HeadOptions& options, const Target& out, int threads) {
+void logits_as(const Rows& hidden, const Rows& weight, const HeadOptions& options, const Allowed& allowed, const Target& out, int threads) {
   const KernelTable& kernels = table();
   const Projection projection(kernels, hidden, weight);
   Write<T> write(out);
-  fold<T>(kernels, projection, Adjust<T>{static_cast<const T*>(options.bias), options.softcap, options.scale}, write, threads);
+  fold<T>(kernels, projection, Adjust<T>{static_cast<const T*>(options.bias), options.softcap, options.scale}, write, threads,
+          allowed);
 }
 
 }  // namespace
 
-void logits(const Rows& hidden, const Rows& weight, const HeadOptions& options, const Target& out, int threads) {
-  if (weight.dtype == DType::float64) logits_as<double>(hidden, weight, options, out, threads);
-  else logits_as<float>(hidden, weight, options, out, threads);
+void logits(const Rows& hidden, const Rows& weight, const HeadOptions& options, const Allowed& allowed, const Target& out, int threads) {
+  if (weight.dtype == DType::float64) logits_as<double>(hidden, weight, options, allowed, out, threads);
+  else logits_as<float>(hidden, weight, options, allowed, out, threads);
 }
 
 }  // namespace lmhead

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "consumers/cross_entropy.hpp"
+#include "consumers/loss_blocks.hpp"
 #include "ops/loss_summary.hpp"
 
 namespace lmhead {

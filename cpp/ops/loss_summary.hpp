@@ -2,7 +2,7 @@
 // It knows reductions; it refuses to know logits.
 #pragma once
 
-#include "consumers/cross_entropy.hpp"
+#include "consumers/loss_blocks.hpp"
 #include "ops/loss.hpp"
 
 namespace lmhead {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "consumers/top_k.hpp"
+#include "core/allowed.hpp"
 #include "core/rows.hpp"
 #include "core/target.hpp"
 
@@ -16,12 +17,12 @@ struct HeadOptions {
   double scale = 1;
 };
 
-void logits(const Rows& hidden, const Rows& weight, const HeadOptions& options, const Target& out, int threads);
-void logits_top_k(const Rows& hidden, const Rows& weight, const HeadOptions& options, const TopKTarget& out, int threads);
+void logits(const Rows& hidden, const Rows& weight, const HeadOptions& options, const Allowed& allowed, const Target& out, int threads);
+void logits_top_k(const Rows& hidden, const Rows& weight, const HeadOptions& options, const Allowed& allowed, const TopKTarget& out, int threads);
 // The same lists by way of a screen made from this weight, of float32, float16 or bfloat16; rescored: [n_rows], how many logits were
-// computed.
-void screened_top_k(const Screen& screen, const Rows& hidden, const Rows& weight, const HeadOptions& options, const TopKTarget& out,
-                    int64_t* rescored, int threads);
+// computed. Where not every id is allowed, the screen is not used.
+void screened_top_k(const Screen& screen, const Rows& hidden, const Rows& weight, const HeadOptions& options, const Allowed& allowed,
+                    const TopKTarget& out, int64_t* rescored, int threads);
 void top_k(const Rows& logits, const TopKTarget& out, int threads);
 
 // Rows ids[0 .. n) of a weight, or its first n where ids is null, side by side as float32 (float64 of float64).

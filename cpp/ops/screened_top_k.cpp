@@ -222,7 +222,7 @@ void full_pass(const std::vector<int64_t>& rows, const Rows& hidden, const Rows&
   for (const int64_t row : rows) some.offsets.push_back(hidden.row(row) - hidden.data);
   Buffer<float> values(some.n_rows * out.k);
   Buffer<int64_t> indices(some.n_rows * out.k);
-  logits_top_k(some, weight, options, {reinterpret_cast<char*>(values.get()), indices.get(), out.k}, threads);
+  logits_top_k(some, weight, options, {}, {reinterpret_cast<char*>(values.get()), indices.get(), out.k}, threads);
   for (int64_t i = 0; i < some.n_rows; ++i) {
     const int64_t row = rows[static_cast<size_t>(i)];
     std::copy(values.get() + i * out.k, values.get() + (i + 1) * out.k, reinterpret_cast<float*>(out.values) + row * out.k);
@@ -233,9 +233,14 @@ void full_pass(const std::vector<int64_t>& rows, const Rows& hidden, const Rows&
 
 }  // namespace
 
-void screened_top_k(const Screen& screen, const Rows& hidden, const Rows& weight, const HeadOptions& options, const TopKTarget& out,
-                    int64_t* rescored, int threads) {
+void screened_top_k(const Screen& screen, const Rows& hidden, const Rows& weight, const HeadOptions& options, const Allowed& allowed,
+                    const TopKTarget& out, int64_t* rescored, int threads) {
   if (out.k == 0) return std::fill(rescored, rescored + hidden.n_rows, int64_t(0)), void();
+  if (!allowed.all()) {
+    logits_top_k(hidden, weight, options, allowed, out, threads);
+    for (int64_t row = 0; row < hidden.n_rows; ++row) rescored[row] = allowed.count(row);
+    return;
+  }
   std::vector<int64_t> left;
   // A scale of 0 makes all logits equal. A (D, V) weight of bfloat16 is computed in other kernels for few rows, whose subnormals differ:
   // all rows of a call take the same.
@@ -247,7 +252,7 @@ void screened_top_k(const Screen& screen, const Rows& hidden, const Rows& weight
   }
   const bool kernels_differ = hidden.dtype == DType::bfloat16 && weight.dtype == DType::bfloat16 && !weight.contiguous();
   if (!screened || static_cast<int64_t>(left.size()) == hidden.n_rows || (kernels_differ && !left.empty())) {
-    logits_top_k(hidden, weight, options, out, threads);
+    logits_top_k(hidden, weight, options, {}, out, threads);
     std::fill(rescored, rescored + hidden.n_rows, weight.n_rows);
     return;
   }

@@ -9,12 +9,13 @@ namespace lmhead {
 namespace {
 
 template <class Candidate>
-void logits_top_k_as(const Rows& hidden, const Rows& weight, const HeadOptions& options, const TopKTarget& out, int threads) {
+void logits_top_k_as(const Rows& hidden, const Rows& weight, const HeadOptions& options, const Allowed& allowed, const TopKTarget& out,
+                     int threads) {
   const KernelTable& kernels = table();
   using T = typename Candidate::T;
   const Projection projection(kernels, hidden, weight);
-  TopK<Candidate> best(kernels, out, threads);
-  fold<T>(kernels, projection, Adjust<T>{static_cast<const T*>(options.bias), options.softcap, options.scale}, best, threads);
+  TopK<Candidate> best(kernels, out, threads, allowed);
+  fold<T>(kernels, projection, Adjust<T>{static_cast<const T*>(options.bias), options.softcap, options.scale}, best, threads, allowed);
 }
 
 // Ids a worker takes of a row that is shared out: 256 KiB of float32, some 10 microseconds.
@@ -63,11 +64,12 @@ void top_k_as(const Rows& logits, const TopKTarget& out, int threads) {
 
 }  // namespace
 
-void logits_top_k(const Rows& hidden, const Rows& weight, const HeadOptions& options, const TopKTarget& out, int threads) {
+void logits_top_k(const Rows& hidden, const Rows& weight, const HeadOptions& options, const Allowed& allowed, const TopKTarget& out, int threads) {
   if (out.k == 0) return;
-  if (weight.dtype == DType::float64) logits_top_k_as<LongCandidate<double>>(hidden, weight, options, out, threads);
-  else if (weight.n_rows < kShortIds) logits_top_k_as<ShortCandidate>(hidden, weight, options, out, threads);
-  else logits_top_k_as<LongCandidate<float>>(hidden, weight, options, out, threads);
+  const int64_t n_ids = allowed.all() ? weight.n_rows : allowed.n_ids();
+  if (weight.dtype == DType::float64) logits_top_k_as<LongCandidate<double>>(hidden, weight, options, allowed, out, threads);
+  else if (n_ids < kShortIds) logits_top_k_as<ShortCandidate>(hidden, weight, options, allowed, out, threads);
+  else logits_top_k_as<LongCandidate<float>>(hidden, weight, options, allowed, out, threads);
 }
 
 void top_k(const Rows& logits, const TopKTarget& out, int threads) {

@@ -107,6 +107,20 @@ inline uint32_t mask_bits(MD m) { return static_cast<uint32_t>(_mm256_movemask_p
 inline MF first_lanes(ptrdiff_t n, const float*) { return _mm256_castsi256_ps(low8(n)); }
 inline MD first_lanes(ptrdiff_t n, const double*) { return _mm256_castsi256_pd(low4(n)); }
 
+using VW = __m256i;
+constexpr int kWordLanes = 4, kWordChains = 2;
+inline VW broadcast_word(uint32_t x) { return _mm256_set1_epi64x(x); }
+inline VW count_words(uint32_t first) { return _mm256_add_epi64(_mm256_set1_epi64x(first), _mm256_setr_epi64x(0, 1, 2, 3)); }
+inline VW multiply_words(VW a, uint32_t b) { return _mm256_mul_epu32(a, _mm256_set1_epi64x(b)); }
+inline VW high_words(VW a) { return _mm256_srli_epi64(a, 32); }
+inline VW xor_words(VW a, VW b, VW c) { return _mm256_xor_si256(_mm256_xor_si256(a, b), c); }
+inline void store_words(uint32_t* p, VW a) {
+  const __m256i low = _mm256_permutevar8x32_epi32(a, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
+  _mm_storeu_si128((__m128i*)p, _mm256_castsi256_si128(low));
+}
+inline VF load_halves(const uint32_t* p, float) { return _mm256_cvtepi32_ps(_mm256_srli_epi32(_mm256_loadu_si256((const __m256i*)p), 1)); }
+inline VD load_halves(const uint32_t* p, double) { return _mm256_cvtepi32_pd(_mm_srli_epi32(_mm_loadu_si128((const __m128i*)p), 1)); }
+
 inline VF table_exp2(VF magic_sum, const int32_t* table) {
   const __m256i n = _mm256_castps_si256(magic_sum);
   const __m256i low = _mm256_permutevar8x32_epi32(_mm256_loadu_si256((const __m256i*)table), n);

@@ -90,6 +90,17 @@ inline uint32_t mask_bits(MD m) { return m; }
 inline MF first_lanes(ptrdiff_t n, const float*) { return low16(n); }
 inline MD first_lanes(ptrdiff_t n, const double*) { return low8(n); }
 
+using VW = __m512i;
+constexpr int kWordLanes = 8, kWordChains = 2;
+inline VW broadcast_word(uint32_t x) { return _mm512_set1_epi64(x); }
+inline VW count_words(uint32_t first) { return _mm512_add_epi64(_mm512_set1_epi64(first), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7)); }
+inline VW multiply_words(VW a, uint32_t b) { return _mm512_mul_epu32(a, _mm512_set1_epi64(b)); }
+inline VW high_words(VW a) { return _mm512_srli_epi64(a, 32); }
+inline VW xor_words(VW a, VW b, VW c) { return _mm512_ternarylogic_epi64(a, b, c, 0x96); }
+inline void store_words(uint32_t* p, VW a) { _mm256_storeu_si256((__m256i*)p, _mm512_cvtepi64_epi32(a)); }
+inline VF load_halves(const uint32_t* p, float) { return _mm512_cvtepi32_ps(_mm512_srli_epi32(_mm512_loadu_si512(p), 1)); }
+inline VD load_halves(const uint32_t* p, double) { return _mm512_cvtepi32_pd(_mm256_srli_epi32(_mm256_loadu_si256((const __m256i*)p), 1)); }
+
 inline VF table_exp2(VF magic_sum, const int32_t* table) {
   const __m512i n = _mm512_castps_si512(magic_sum);
   const __m512i entry = _mm512_permutexvar_epi32(n, _mm512_loadu_si512(table));  // looks at the low 4 bits only

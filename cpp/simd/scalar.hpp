@@ -82,6 +82,24 @@ inline uint32_t mask_bits(bool m) { return m; }
 inline bool first_lanes(ptrdiff_t n, const float*) { return n > 0; }
 inline bool first_lanes(ptrdiff_t n, const double*) { return n > 0; }
 
+// 32-bit words in 64-bit places, whose upper halves may hold anything.
+using VW = uint64_t;
+constexpr int kWordLanes = 1;
+constexpr int kWordChains = 1;  // vectors of words that are multiplied side by side
+inline VW broadcast_word(uint32_t x) { return x; }
+inline VW count_words(uint32_t first) { return first; }  // first, first + 1, ... modulo 2^32
+inline VW multiply_words(VW a, uint32_t b) { return uint64_t{static_cast<uint32_t>(a)} * b; }  // all 64 bits
+inline VW high_words(VW a) { return a >> 32; }
+inline VW xor_words(VW a, VW b, VW c) { return a ^ b ^ c; }
+inline void store_words(uint32_t* p, VW a) {
+  const auto low = static_cast<uint32_t>(a);
+  __builtin_memcpy(p, &low, 4);
+}
+// Half of each word, rounded down, as a number of the second argument's type.
+inline uint32_t load_half(const uint32_t* p) { uint32_t u; __builtin_memcpy(&u, p, 4); return u >> 1; }
+inline VF load_halves(const uint32_t* p, float) { return static_cast<float>(static_cast<int32_t>(load_half(p))); }
+inline VD load_halves(const uint32_t* p, double) { return static_cast<double>(static_cast<int32_t>(load_half(p))); }
+
 // 2^(n / 16) from the mantissa bits of n + kMagic; kernels/exp.inl.hpp has the table.
 inline VF table_exp2(VF magic_sum, const int32_t* table) {
   const uint32_t n = bits_of(magic_sum);

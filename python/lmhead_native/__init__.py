@@ -24,6 +24,9 @@ from ._norm import layer_norm, rms_norm
 from ._quantize import quantize
 from ._quantized_weight import QuantizedWeight
 from ._runtime import get_num_threads, isa, set_num_threads, show_config
+from ._sample import logits_sample, sample
+from ._sample_result import Sample
+from ._scores import TokenScores, logits_scores, perplexity, scores
 from ._softmax import log_softmax, logsumexp, softmax
 from ._top_k import ScreenedTopK, TopK, logits_topk, topk
 
@@ -36,7 +39,9 @@ __all__ = [
     "LossStats",
     "QuantizedWeight",
     "RMSNorm",
+    "Sample",
     "ScreenedTopK",
+    "TokenScores",
     "TopK",
     "__version__",
     "check_gradients",
@@ -49,11 +54,16 @@ __all__ = [
     "linear_cross_entropy_with_grad",
     "log_softmax",
     "logits",
+    "logits_sample",
+    "logits_scores",
     "logits_topk",
     "logsumexp",
+    "perplexity",
     "quantize",
     "reference",
     "rms_norm",
+    "sample",
+    "scores",
     "set_num_threads",
     "show_config",
     "softmax",

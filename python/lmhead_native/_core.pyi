@@ -1,11 +1,11 @@
-# The compiled core. Arguments are positional, those of the losses after their arrays by keyword; python modules beside
-# it hold signatures, defaults and docstrings.
+# The compiled core. Arguments are positional, those of losses and scores after their arrays by keyword; python modules
+# beside it hold signatures, defaults and docstrings.
 from collections.abc import Collection
 from typing import Any
 
 from numpy.typing import NDArray
 
-from ._typing import Array, Ids, Result, Weight
+from ._typing import AllowedIds, Array, Ids, Result, Weight
 
 __version__: str
 
@@ -15,6 +15,8 @@ def logits(
     bias: Array | None,
     softcap: float | None,
     scale: float | None,
+    mask: Array | None,
+    allowed_ids: AllowedIds | None,
     out: Result | None,
     threads: int | None,
     /,
@@ -26,10 +28,24 @@ def logits_topk(
     bias: Array | None,
     softcap: float | None,
     scale: float | None,
+    mask: Array | None,
+    allowed_ids: AllowedIds | None,
+    vocab_ids: Array | None,
     threads: int | None,
     /,
 ) -> tuple[Result, Ids]: ...
 def topk(logits: Array, k: int, threads: int | None, /) -> tuple[Result, Ids]: ...
+def logits_sample(
+    hidden: Array, weight: Weight, /, **given: Any
+) -> tuple[Ids, Result | None, Ids | None, Result | None]: ...
+def sample(logits: Array, /, **given: Any) -> tuple[Ids, Result | None, Ids | None, Result | None]: ...
+def screened_sample(
+    screen: Screen, hidden: Array, weight: Weight, /, **given: Any
+) -> tuple[Ids, Result | None, Ids | None, Result | None]: ...
+def philox(c0: int, c1: int, c2: int, c3: int, key_low: int, key_high: int, /) -> tuple[int, int, int, int]: ...
+def noise_bits(seed: int, position: int, id: int, /) -> int: ...
+def seed_of_row(seed: int, row: int, /) -> int: ...
+def gumbel(bits: int, /) -> float: ...
 def softmax(logits: Array, temperature: float, out: Result | None, threads: int | None, /) -> Result: ...
 def log_softmax(logits: Array, temperature: float, out: Result | None, threads: int | None, /) -> Result: ...
 def logsumexp(logits: Array, temperature: float, out: Result | None, threads: int | None, /) -> Result: ...
@@ -132,6 +148,39 @@ def linear_cross_entropy_with_grad(
     accumulate: bool,
     threads: int | None,
 ) -> tuple[Any, Result | None, Result | None, Result | None]: ...
+def logits_scores(
+    hidden: Array,
+    weight: Weight,
+    targets: Array | None,
+    /,
+    *,
+    bias: Array | None,
+    softcap: float | None,
+    scale: float | None,
+    mask: Array | None,
+    allowed_ids: AllowedIds | None,
+    vocab_ids: Array | None,
+    temperature: float,
+    ignore_index: int,
+    shift: int,
+    top_n: int,
+    chosen: Array | None,
+    threads: int | None,
+) -> tuple[Result | None, Result, Ids | None, Result, Ids, Result | None, Ids | None, Result | None]: ...
+def scores(
+    logits: Array,
+    targets: Array | None,
+    /,
+    *,
+    mask: Array | None,
+    allowed_ids: AllowedIds | None,
+    temperature: float,
+    ignore_index: int,
+    shift: int,
+    top_n: int,
+    chosen: Array | None,
+    threads: int | None,
+) -> tuple[Result | None, Result, Ids | None, Result, Ids, Result | None, Ids | None, Result | None]: ...
 def layer_norm(
     x: Array, gain: Array | None, bias: Array | None, eps: float, out: Result | None, threads: int | None, /
 ) -> Result: ...
@@ -185,6 +234,9 @@ def screened_topk(
     bias: Array | None,
     softcap: float | None,
     scale: float | None,
+    mask: Array | None,
+    allowed_ids: AllowedIds | None,
+    vocab_ids: Array | None,
     threads: int | None,
     /,
 ) -> tuple[Result, Ids, Ids]: ...

@@ -14,8 +14,11 @@ from ._frozen import Frozen
 from ._head_norm import LayerNorm, RMSNorm
 from ._linear_cross_entropy import linear_cross_entropy
 from ._logits import logits
-from ._top_k import ScreenedTopK, TopK, logits_topk
-from ._typing import Array, Result, Weight
+from ._sample import head_sample
+from ._sample_result import Sample
+from ._scores import TokenScores, logits_scores
+from ._top_k import ScreenedTopK, TopK
+from ._typing import AllowedIds, Array, Result, Weight
 
 if TYPE_CHECKING:
     from ._model_files import FoundHead
@@ -76,7 +79,7 @@ class LMHead(Frozen):
 
     See Also
     --------
-    logits, logits_topk, linear_cross_entropy : the same without preparation.
+    logits, logits_topk, logits_scores, linear_cross_entropy : the same without preparation.
 
     Notes
     -----
@@ -273,27 +276,63 @@ class LMHead(Frozen):
         object.__setattr__(head, "notes", found.notes)
         return head
 
-    def logits(self, hidden: Array, *, out: Result | None = None, threads: int | None = None) -> Result:
+    def logits(
+        self,
+        hidden: Array,
+        *,
+        mask: Array | None = None,
+        allowed_ids: AllowedIds | None = None,
+        out: Result | None = None,
+        threads: int | None = None,
+    ) -> Result:
         """`logits` of this head, (..., V)."""
         states = self._normed(hidden, threads)
-        return logits(states, self._weight, **self._options(), out=out, threads=threads)
+        return logits(
+            states, self._weight, **self._options(), mask=mask, allowed_ids=allowed_ids, out=out, threads=threads
+        )
 
-    def topk(self, hidden: Array, k: int, *, threads: int | None = None) -> TopK:
+    def topk(
+        self,
+        hidden: Array,
+        k: int,
+        *,
+        mask: Array | None = None,
+        allowed_ids: AllowedIds | None = None,
+        vocab_ids: Array | None = None,
+        threads: int | None = None,
+    ) -> TopK:
         """`logits_topk` of this head: values and indices, (..., k) each.
 
         Returns
         -------
         TopK
             With a screen a `ScreenedTopK`, whose ``rescored`` (...) says how many rows of the weight were read for each
-            hidden state; V where all of them were.
+            hidden state; V where all of them were, the number of its allowed ids where these are not all.
         """
         states = self._normed(hidden, threads)
+        allowed = mask, allowed_ids, vocab_ids
         if self._screen is None:
-            return logits_topk(states, self._weight, k, **self._options(), threads=threads)
-        values, indices, rescored = _core.screened_topk(
-            self._screen, states, self._weight, k, self.bias, self.softcap, self.scale, threads
+            return TopK(
+                *_core.logits_topk(states, self._weight, k, self.bias, self.softcap, self.scale, *allowed, threads)
+            )
+        return ScreenedTopK(
+            *_core.screened_topk(
+                self._screen, states, self._weight, k, self.bias, self.softcap, self.scale, *allowed, threads
+            )
         )
-        return ScreenedTopK(values, indices, rescored)
+
+    def sample(self, hidden: Array, **options: Any) -> Sample:
+        """`logits_sample` of this head, which brings weight, bias, softcap and scale; other options are its.
+
+        Notes
+        -----
+        With a screen, ``logprobs=None`` and every row greedy or of ``1 <= top_k <= 64``, without a mask, biases and
+        penalties, only the rows of the weight are read that can be among the best: the same tokens.
+        """
+        _check_brought(options)
+        return head_sample(
+            self._normed(hidden, options.get("threads")), self._weight, self._screen, **self._options(), **options
+        )
 
     def gather(self, ids: Array) -> Result:
         """Rows of the weight by token id, (..., D): with a tied head, the embeddings of these tokens.
@@ -319,11 +358,15 @@ class LMHead(Frozen):
 
     def cross_entropy(self, hidden: Array, targets: Array, **options: Any) -> Any:
         """`linear_cross_entropy` of this head, which brings weight, bias, softcap and scale; other options are its."""
-        for name in ("weight", "bias", "softcap", "scale"):
-            if name in options:
-                raise TypeError(f"{name}: expected no such option, as the head brings it, got {options[name]!r}")
+        _check_brought(options)
         states = self._normed(hidden, options.get("threads"))
         return linear_cross_entropy(states, self._weight, targets, **self._options(), **options)
+
+    def scores(self, hidden: Array, targets: Array | None = None, **options: Any) -> TokenScores:
+        """`logits_scores` of this head, which brings weight, bias, softcap and scale; other options are its."""
+        _check_brought(options)
+        states = self._normed(hidden, options.get("threads"))
+        return logits_scores(states, self._weight, targets, **self._options(), **options)
 
     def _normed(self, hidden: Array, threads: int | None) -> Array:
         if self.norm is None:
@@ -353,6 +396,12 @@ def _numbers(sequence: Array, dtype: str) -> Array:
     except ValueError:
         return sequence
     return array.astype(dtype) if array.dtype.kind in "fiu" else sequence
+
+
+def _check_brought(options: Mapping[str, Any]) -> None:
+    for name in ("weight", "bias", "softcap", "scale"):
+        if name in options:
+            raise TypeError(f"{name}: expected no such option, as the head brings it, got {options[name]!r}")
 
 
 def _check(screen: object, norm: object, prepare: object) -> None:

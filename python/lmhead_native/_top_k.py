@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from . import _core
-from ._typing import Array, Ids, Result, Weight
+from ._typing import AllowedIds, Array, Ids, Result, Weight
 
 
 class TopK(NamedTuple):
@@ -31,7 +31,8 @@ class ScreenedTopK(TopK):
     ----------
     rescored : ndarray of int64, shape (...)
         For each hidden state how many rows of the weight were read after the screen: V where all of them were, because
-        the screen does not pay for so many states, left too many rows over, or cannot be used for that state.
+        the screen does not pay for so many states, left too many rows over, or cannot be used for that state. Where
+        not every id is allowed there is no screen, and it is the number of those that are.
     """
 
     rescored: Ids
@@ -58,6 +59,9 @@ def logits_topk(
     bias: Array | None = None,
     softcap: float | None = None,
     scale: float | None = None,
+    mask: Array | None = None,
+    allowed_ids: AllowedIds | None = None,
+    vocab_ids: Array | None = None,
     threads: int | None = None,
 ) -> TopK:
     """The k greatest logits of each hidden state, without the (..., V) array of logits.
@@ -69,9 +73,17 @@ def logits_topk(
     weight : array_like, shape (V, D)
         The head, as in `logits`.
     k : int
-        0 <= k <= V.
+        0 <= k <= V; with `vocab_ids`, V is the last of them + 1.
     bias, softcap, scale, threads
         As in `logits`.
+    mask, allowed_ids
+        As in `logits`. Only allowed ids are listed, those with a logit of -inf too; where there are fewer than k, the
+        list ends in values of -inf and indices of -1.
+    vocab_ids : array_like of int, shape (V,), optional
+        For a pruned head: the ids that the weight's rows have in the full vocabulary, strictly ascending, below 2**31.
+        Indices, `mask` and `allowed_ids` are then of the full vocabulary, and ids that the head has not are not
+        allowed; `bias` has an element for each row of the weight. The answer is that of the full head under a mask, bit
+        for bit.
 
     Returns
     -------
@@ -81,7 +93,10 @@ def logits_topk(
     Raises
     ------
     ValueError, TypeError
-        As `logits`; k negative or greater than V is a ``ValueError``, a k that is no integer a ``TypeError``.
+        As `logits`; k negative or greater than V is a ``ValueError``, a k that is no integer a ``TypeError``;
+        `vocab_ids` of another shape or not ascending is a ``ValueError``.
+    IndexError
+        As `logits`.
 
     See Also
     --------
@@ -99,7 +114,7 @@ def logits_topk(
 
     NaN and inf: NaN of either sign comes first, by ascending id, then +inf.
     """
-    return TopK(*_core.logits_topk(hidden, weight, k, bias, softcap, scale, threads))
+    return TopK(*_core.logits_topk(hidden, weight, k, bias, softcap, scale, mask, allowed_ids, vocab_ids, threads))
 
 
 def topk(logits: Array, k: int, *, threads: int | None = None) -> TopK:

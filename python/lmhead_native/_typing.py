@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -27,3 +28,5 @@ Array: TypeAlias = ArrayLike | SupportsDLPack
 Weight: TypeAlias = Array | StoredWeight
 Result: TypeAlias = NDArray[Any]
 Ids: TypeAlias = NDArray[np.int64]
+# One list of ids for all rows, or one for each row, where None allows everything.
+AllowedIds: TypeAlias = Array | Sequence[Array | None]

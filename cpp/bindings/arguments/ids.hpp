@@ -3,7 +3,8 @@
 
 #include <vector>
 
-#include "bindings/arguments/errors.hpp"
+#include "bindings/arguments/integers.hpp"
+#include "bindings/arguments/memory.hpp"
 
 namespace lmhead {
 
@@ -11,6 +12,17 @@ struct Ids {
   std::vector<int64_t> shape;
   std::vector<int64_t> values;  // in C order
 };
+
+// An array, tensor or sequence of integers, whatever they are.
+struct IntegerArray {
+  std::vector<int64_t> shape;
+  Integers all;  // in C order
+  Memory memory;
+};
+IntegerArray integer_array(const char* name, py::handle object);
+
+// Refuses element i where it is no id of the vocabulary.
+void check_id(const std::string& name, const IntegerArray& ids, int64_t i, int64_t vocabulary);
 
 Ids ids_argument(py::handle object, int64_t vocabulary);
 

@@ -98,7 +98,8 @@ Targets targets_argument(py::handle object, const Operand& rows, int64_t vocabul
   } else {
     result.memory.push_back(memory_of("targets", given.array));
   }
-  const SmallArray weight = small_array("token_weight", py::object(options["token_weight"]), positions, "shape " + shape_text(positions) + " as in " + origin, true);
+  const py::object token_weight = options.contains("token_weight") ? py::object(options["token_weight"]) : py::none();
+  const SmallArray weight = small_array("token_weight", token_weight, positions, "shape " + shape_text(positions) + " as in " + origin, true);
   result.memory.push_back(weight.memory);
   const double* weights = weight.doubles();
 

