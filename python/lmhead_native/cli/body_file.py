@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,7 +40,7 @@ def read_body(path: str | os.PathLike[str], *, progress: Progress | None = None)
     Returns
     -------
     Body
-        Its layers as float32, 4 bytes for each of their elements; the embedding stays in the file where its type allows.
+        Its layers as float32, 4 bytes for each element; the embedding stays in the file where its type allows.
 
     Raises
     ------
@@ -56,18 +55,18 @@ def read_body(path: str | os.PathLike[str], *, progress: Progress | None = None)
     file = GgufFile(path)
     config = _config(file)
     _refuse_variants(file, config)
-    config_width = config.width
+    width = config.width
     query_rows, key_rows = config.heads * config.head_width, config.key_heads * config.head_width
     gains = [
-        [_vector(file, f"blk.{i}.{name}.weight", config_width) for name in ("attn_norm", "ffn_norm")]
+        [_vector(file, f"blk.{i}.{name}.weight", width) for name in ("attn_norm", "ffn_norm")]
         for i in range(config.layers)
     ]
     # The four matrices of a layer, each from one or more of the file's that meet the same states.
     plans = {
-        "query_key_value": ([("attn_q", query_rows), ("attn_k", key_rows), ("attn_v", key_rows)], config_width),
-        "attention_output": ([("attn_output", config_width)], query_rows),
-        "gate_up": ([("ffn_gate", config.inner_width), ("ffn_up", config.inner_width)], config_width),
-        "down": ([("ffn_down", config_width)], config.inner_width),
+        "query_key_value": ([("attn_q", query_rows), ("attn_k", key_rows), ("attn_v", key_rows)], width),
+        "attention_output": ([("attn_output", width)], query_rows),
+        "gate_up": ([("ffn_gate", config.inner_width), ("ffn_up", config.inner_width)], width),
+        "down": ([("ffn_down", width)], config.inner_width),
     }
     tasks = [(i, *plan) for i in range(config.layers) for plan in plans.values()]
     matrices: list[Floats] = []
@@ -85,9 +84,9 @@ def read_body(path: str | os.PathLike[str], *, progress: Progress | None = None)
     ]
     name = "token_embd.weight"
     embedding, _ = matrix_from_gguf(file, _present(file, name))
-    if embedding.shape[1] != config_width:
-        raise malformed(file.path, name, f"rows of {config_width} elements", f"shape {embedding.shape}")
-    return Body(config, weight_of(embedding), layers, _vector(file, "output_norm.weight", config_width))
+    if embedding.shape[1] != width:
+        raise malformed(file.path, name, f"rows of {width} elements", f"shape {embedding.shape}")
+    return Body(config, weight_of(embedding), layers, _vector(file, "output_norm.weight", width))
 
 
 def _config(file: GgufFile) -> Config:
