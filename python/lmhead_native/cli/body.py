@@ -121,7 +121,9 @@ class Body:
         """Return exp(i angle) of positions, (T, 1, rotated / 2): pair j turns by base^(-2j / rotated) a position."""
         rotated = self.config.rotated_width
         turns = self.config.rope_base ** (-np.arange(0, rotated, 2) / rotated)
-        return np.exp(1j * np.outer(np.arange(first, last), turns))[:, np.newaxis].astype(np.complex64)
+        angles = np.outer(np.arange(first, last), turns)[:, np.newaxis]
+        phases: NDArray[np.complex64] = np.exp(1j * angles).astype(np.complex64)
+        return phases
 
     def _split(self, mixed: Floats, phases: NDArray[np.complex64], keys: Floats, values: Floats) -> Floats:
         """Store the keys and values of T positions, and return their queries (T, heads, head width), scaled."""

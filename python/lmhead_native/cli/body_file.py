@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def read_body(path: str | os.PathLike[str], *, progress: Progress | None = None)
     path : path
         The file, the whole model in it.
     progress : callable, optional
-        ``progress(done, total)`` in matrices.
+        ``progress(done, total)`` in layers.
 
     Returns
     -------
@@ -55,38 +56,20 @@ def read_body(path: str | os.PathLike[str], *, progress: Progress | None = None)
     file = GgufFile(path)
     config = _config(file)
     _refuse_variants(file, config)
-    width = config.width
-    query_rows, key_rows = config.heads * config.head_width, config.key_heads * config.head_width
-    gains = [
-        [_vector(file, f"blk.{i}.{name}.weight", width) for name in ("attn_norm", "ffn_norm")]
-        for i in range(config.layers)
-    ]
-    # The four matrices of a layer, each from one or more of the file's that meet the same states.
-    plans = {
-        "query_key_value": ([("attn_q", query_rows), ("attn_k", key_rows), ("attn_v", key_rows)], width),
-        "attention_output": ([("attn_output", width)], query_rows),
-        "gate_up": ([("ffn_gate", config.inner_width), ("ffn_up", config.inner_width)], width),
-        "down": ([("ffn_down", width)], config.inner_width),
-    }
-    tasks = [(i, *plan) for i in range(config.layers) for plan in plans.values()]
-    matrices: list[Floats] = []
+    layers: list[Layer] = []
     with ThreadPoolExecutor(get_num_threads()) as pool:  # NumPy's loops let go of the GIL
         try:
-            for matrix in pool.map(lambda task: _stacked(file, *task), tasks):
-                matrices.append(matrix)
+            for layer in pool.map(partial(_layer, file, config), range(config.layers)):
+                layers.append(layer)
                 if progress is not None:
-                    progress(len(matrices), len(tasks))
+                    progress(len(layers), config.layers)
         finally:
             pool.shutdown(cancel_futures=True)
-    layers = [
-        Layer(attention_gain, *matrices[4 * i : 4 * i + 2], inner_gain, *matrices[4 * i + 2 : 4 * i + 4])
-        for i, (attention_gain, inner_gain) in enumerate(gains)
-    ]
     name = "token_embd.weight"
     embedding, _ = matrix_from_gguf(file, _present(file, name))
-    if embedding.shape[1] != width:
-        raise malformed(file.path, name, f"rows of {width} elements", f"shape {embedding.shape}")
-    return Body(config, weight_of(embedding), layers, _vector(file, "output_norm.weight", width))
+    if embedding.shape[1] != config.width:
+        raise malformed(file.path, name, f"rows of {config.width} elements", f"shape {embedding.shape}")
+    return Body(config, weight_of(embedding), layers, _vector(file, "output_norm.weight", config.width))
 
 
 def _config(file: GgufFile) -> Config:
@@ -145,7 +128,7 @@ def _refuse_variants(file: GgufFile, config: Config) -> None:
     if (parts := file.scalar("split.count")) not in (None, 0, 1):
         raise malformed(file.path, "split.count", "a model in one file", f"a part of {shown(repr(parts))}")
     for name in file.tensors:
-        layer = re.fullmatch(r"blk\.(\d+)\.(\w+)\.weight", name)
+        layer = re.fullmatch(r"blk\.(\d{1,6})\.(\w+)\.weight", name)
         in_layers = layer is not None and layer[2] in PARTS and int(layer[1]) < config.layers
         if not in_layers and name.startswith(("blk.", "rope_freqs.", "rope_factors_", "token_embd_norm.")):
             expected = f"no tensor but those of {config.layers} plain llama layers"
@@ -162,15 +145,31 @@ def _vector(file: GgufFile, name: str, length: int) -> Floats:
     return vector_from_gguf(file, _present(file, name), length)
 
 
-def _stacked(file: GgufFile, layer: int, parts: list[tuple[str, int]], width: int) -> Floats:
-    """Read matrices of a layer as float32, one below the other."""
-    names = [_present(file, f"blk.{layer}.{part}.weight") for part, _ in parts]
-    for name, (_, rows) in zip(names, parts, strict=True):  # before anything of that size is allocated
-        if file.tensors[name].shape != (rows, width):
+def _layer(file: GgufFile, config: Config, i: int) -> Layer:
+    query_rows, key_rows = config.heads * config.head_width, config.key_heads * config.head_width
+    width, inner = config.width, config.inner_width
+
+    def matrix(*parts: tuple[str, int], width: int = width) -> Floats:
+        return _stacked(file, [(f"blk.{i}.{part}.weight", rows) for part, rows in parts], width)
+
+    return Layer(
+        attention_gain=_vector(file, f"blk.{i}.attn_norm.weight", width),
+        query_key_value=matrix(("attn_q", query_rows), ("attn_k", key_rows), ("attn_v", key_rows)),
+        attention_output=matrix(("attn_output", width), width=query_rows),
+        inner_gain=_vector(file, f"blk.{i}.ffn_norm.weight", width),
+        gate_up=matrix(("ffn_gate", inner), ("ffn_up", inner)),
+        down=matrix(("ffn_down", width), width=inner),
+    )
+
+
+def _stacked(file: GgufFile, parts: list[tuple[str, int]], width: int) -> Floats:
+    """Read matrices of so many rows as float32, one below the other."""
+    for name, rows in parts:  # before anything of that size is allocated
+        if file.tensors[_present(file, name)].shape != (rows, width):
             raise malformed(file.path, name, f"shape {(rows, width)}", f"shape {file.tensors[name].shape}")
     whole = np.empty((sum(rows for _, rows in parts), width), np.float32)
     first = 0
-    for name, (_, rows) in zip(names, parts, strict=True):
+    for name, rows in parts:
         found = weight_of(matrix_from_gguf(file, name)[0])
         whole[first : first + rows] = found if isinstance(found, np.ndarray) else found.dequantize()
         first += rows

@@ -174,7 +174,7 @@ def read_parts(path: Path, threads: int | None) -> Parts:
 
             def advance(done: int, total: int) -> None:
                 progress.total = total
-                progress.step("matrices to float32", advance=done - progress.done)
+                progress.step("layers to float32", advance=done - progress.done)
 
             body = read_body(path, progress=advance)
     except (ValueError, ImportError) as error:
