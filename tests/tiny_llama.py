@@ -102,7 +102,8 @@ class Tiny:
 
     def logits(self, ids: Sequence[int]) -> Floats:
         """Return the logits of what follows, (V,)."""
-        return self.weights["output" if self.untied else "token_embd"] @ self.states(ids)[-1]
+        logits: Floats = self.weights["output" if self.untied else "token_embd"] @ self.states(ids)[-1]
+        return logits
 
     def _attention(self, w: dict[str, Floats], x: Floats) -> Floats:
         heads = []
