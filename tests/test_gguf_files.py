@@ -195,9 +195,9 @@ def test_metadata_of_every_type(tmp_path: Path) -> None:
         file.strings("a.i16")
     for key, kind, (item, items) in numbers:
         assert kind == ARRAY
-        found = file.numbers(key)
-        assert found.tolist() == items
-        assert found.dtype == np.dtype("<" + write.LETTERS[item])
+        listed = file.numbers(key)
+        assert listed.tolist() == items
+        assert listed.dtype == np.dtype("<" + write.LETTERS[item])
     for key in ("a.string", "a.nested", "a.bool", "long", "u8", "absent"):
         with pytest.raises(ValueError, match=rf"{key}: expected an array of numbers, got none of that name"):
             file.numbers(key)

@@ -28,7 +28,7 @@ PARTS = {"attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "
 MOST_LAYERS = 2**14
 
 
-def read_body(path: str | os.PathLike[str], *, progress: Progress | None = None) -> Body:
+def read_body(path: str | os.PathLike[str], *, progress: Progress | None = None, threads: int | None = None) -> Body:
     """Read the body of a GGUF model of the llama architecture.
 
     Parameters
@@ -37,6 +37,8 @@ def read_body(path: str | os.PathLike[str], *, progress: Progress | None = None)
         The file, the whole model in it.
     progress : callable, optional
         ``progress(done, total)`` in layers.
+    threads : int, optional
+        Of the conversion; by default `get_num_threads`.
 
     Returns
     -------
@@ -57,7 +59,7 @@ def read_body(path: str | os.PathLike[str], *, progress: Progress | None = None)
     config = _config(file)
     _refuse_variants(file, config)
     layers: list[Layer] = []
-    with ThreadPoolExecutor(get_num_threads()) as pool:  # NumPy's loops let go of the GIL
+    with ThreadPoolExecutor(threads or get_num_threads()) as pool:  # NumPy's loops let go of the GIL
         try:
             for layer in pool.map(partial(_layer, file, config), range(config.layers)):
                 layers.append(layer)

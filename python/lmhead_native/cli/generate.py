@@ -176,7 +176,7 @@ def read_parts(path: Path, threads: int | None) -> Parts:
                 progress.total = total
                 progress.step("layers to float32", advance=done - progress.done)
 
-            body = read_body(path, progress=advance)
+            body = read_body(path, progress=advance, threads=threads)
     except (ValueError, ImportError) as error:
         raise CommandError(str(error)) from error
     head = model.open_head(path, norm=False, screen="auto", threads=threads)
