@@ -240,7 +240,7 @@ def test_a_closed_pipe_is_no_error_message(arguments: list[str]) -> None:
 
 
 def test_importing_the_package_imports_no_command_line() -> None:
-    heavy = ("lmhead_native.cli", "argparse", "torch", "gguf", "matplotlib", "ml_dtypes")
+    heavy = ("lmhead_native.cli", "argparse", "torch", "gguf", "tokenizers", "matplotlib", "ml_dtypes")
     code = (
         f"import sys, numpy; before = set(sys.modules); import lmhead_native; new = set(sys.modules) - before; "
         f"print([name for name in {heavy!r} if name in new])"
