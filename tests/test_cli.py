@@ -212,7 +212,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert "COMMAND" in capsys.readouterr().err
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("lmhead-native ")
-    for command in ("demo", "topk", "score", "info", "bench"):
+    for command in ("demo", "generate", "topk", "score", "info", "bench"):
         assert main([command, "--help"]) == 0
         assert "examples:" in capsys.readouterr().out
 
@@ -240,7 +240,7 @@ def test_a_closed_pipe_is_no_error_message(arguments: list[str]) -> None:
 
 
 def test_importing_the_package_imports_no_command_line() -> None:
-    heavy = ("lmhead_native.cli", "argparse", "torch", "gguf", "matplotlib", "ml_dtypes")
+    heavy = ("lmhead_native.cli", "argparse", "torch", "gguf", "tokenizers", "matplotlib", "ml_dtypes")
     code = (
         f"import sys, numpy; before = set(sys.modules); import lmhead_native; new = set(sys.modules) - before; "
         f"print([name for name in {heavy!r} if name in new])"

@@ -170,9 +170,17 @@ def test_metadata_of_every_type(tmp_path: Path) -> None:
         ("i64", write.I64, -(2**63)),
         ("f64", write.F64, 0.1),
     ]
+    numbers = [
+        ("a.i16", ARRAY, (write.I16, [1, -2, 3])),
+        ("a.u8", ARRAY, (write.U8, [200])),
+        ("a.f64", ARRAY, (write.F64, [0.1, 2.0])),
+        ("a.i64", ARRAY, (write.I64, [-(2**63)])),
+        ("a.nothing", ARRAY, (write.F32, [])),
+    ]
     arrays = [
         ("a.string", ARRAY, (STRING, ["x", "", "\u00e4"])),
-        ("a.i16", ARRAY, (write.I16, [1, 2, 3])),
+        ("a.bool", ARRAY, (BOOL, [True, False])),
+        *numbers,
         ("a.empty", ARRAY, (STRING, [])),
         ("a.nested", ARRAY, (ARRAY, [(write.U8, [1, 2]), (STRING, ["y"]), (ARRAY, [(BOOL, [True])])])),
         ("long", STRING, "z" * 5000),
@@ -185,6 +193,14 @@ def test_metadata_of_every_type(tmp_path: Path) -> None:
     assert file.strings("a.empty") == []
     with pytest.raises(ValueError, match=r"a\.i16: expected an array of strings"):
         file.strings("a.i16")
+    for key, kind, (item, items) in numbers:
+        assert kind == ARRAY
+        listed = file.numbers(key)
+        assert listed.tolist() == items
+        assert listed.dtype == np.dtype("<" + write.LETTERS[item])
+    for key in ("a.string", "a.nested", "a.bool", "long", "u8", "absent"):
+        with pytest.raises(ValueError, match=rf"{key}: expected an array of numbers, got none of that name"):
+            file.numbers(key)
     (found,) = file.tensors.values()
     assert (found.type_name, found.shape, found.n_bytes) == ("F32", (V, D), V * D * 4)
     assert path.read_bytes()[found.offset :] == WEIGHT.tobytes()

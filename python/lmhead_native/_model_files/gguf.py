@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+from numpy.typing import NDArray
 
 from .mapped import Cursor, Extent, MappedFile, check_disjoint, malformed, shown
 
@@ -152,6 +154,15 @@ class GgufFile:
         _, count, offset = self._arrays[key]
         cursor = Cursor(self.file, offset)
         return [cursor.octets(key, cursor.u64(key)) for _ in range(count)]
+
+    def numbers(self, key: str) -> NDArray[Any]:
+        """Return an array of numbers of the metadata, read-only memory of the file."""
+        item, count, offset = self._arrays.get(key, (ARRAY, 0, 0))
+        # A text that was passed over is kept as an array of offset 0.
+        if item not in NUMBERS or not offset:
+            raise malformed(self.path, key, "an array of numbers", "none of that name")
+        layout = NUMBERS[item]
+        return self.file.view(Extent(key, offset, count * layout.size), layout.format, (count,))
 
     def _check_version(self, cursor: Cursor) -> None:
         magic = cursor.octets("magic", 4)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from lmhead_native import _core
-from lmhead_native.cli import bench, demo, info, score, topk
+from lmhead_native.cli import bench, demo, generate, info, score, topk
 from lmhead_native.cli.arguments import PROGRAM, Parser
 from lmhead_native.cli.errors import (
     EXIT_BROKEN_PIPE,
@@ -34,7 +34,7 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {_core.config()['version']}")
     parser.add_argument("--traceback", action="store_true", help="let an error show Python's traceback")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    for command in (demo, topk, score, info, bench):
+    for command in (demo, generate, topk, score, info, bench):
         command.add_parser(commands)
     return parser
 

@@ -6,6 +6,7 @@ Knows: argparse. Refuses to know: which commands there are.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeAlias, TypeVar
@@ -51,6 +52,21 @@ def positive(most: int | None = None) -> Callable[[str], int]:
     def read(text: str) -> int:
         number = int(text) if text.isascii() and text.isdecimal() else 0
         if number < 1 or (most is not None and number > most):
+            raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
+        return number
+
+    return read
+
+
+def real(expected: str, fits: Callable[[float], bool]) -> Callable[[str], float]:
+    """Make a reader of finite numbers that fit; ``expected`` says which do."""
+
+    def read(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not (math.isfinite(number) and fits(number)):
             raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
         return number
 

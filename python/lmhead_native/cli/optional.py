@@ -1,4 +1,4 @@
-"""Packages that may be missing: torch, gguf, matplotlib, ml_dtypes, threadpoolctl.
+"""Packages that may be missing: torch, gguf, tokenizers, matplotlib, ml_dtypes, threadpoolctl.
 
 Knows: how to import one only when a command needs it. Refuses to know: what it is used for.
 """

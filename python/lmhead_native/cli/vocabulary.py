@@ -38,20 +38,23 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self._pieces)
 
-    def text(self, token: int) -> str:
-        r"""Return the text of a token.
+    def octets(self, token: int) -> bytes:
+        """Return the bytes of a token, which may be part of a character only.
 
-        A token may be part of a character only: bytes that are no UTF-8 come as ``\xe2``. A token with a
-        character outside the table (an added token may be spelt plainly) is returned as it is spelt. A head may
-        have more rows than there are tokens: theirs are ``<id>``.
+        A token with a character outside the table (an added token may be spelt plainly) is returned as it is spelt.
+        A head may have more rows than there are tokens: theirs are ``<id>``.
         """
         if token >= len(self._pieces):
-            return f"<{token}>"
+            return f"<{token}>".encode()
         piece = self._pieces[token]
         spelt = piece if isinstance(piece, str) else piece.decode("utf-8", errors="backslashreplace")
         if self._bytes is None or any(character not in self._bytes for character in spelt):
-            return spelt
-        return bytes(self._bytes[character] for character in spelt).decode("utf-8", errors="backslashreplace")
+            return spelt.encode()
+        return bytes(self._bytes[character] for character in spelt)
+
+    def text(self, token: int) -> str:
+        r"""Return the text of a token; bytes that are no UTF-8 come as ``\xe2``."""
+        return self.octets(token).decode("utf-8", errors="backslashreplace")
 
     def join(self, tokens: Sequence[int]) -> str:
         """Return the text of several tokens one after another."""
