@@ -99,8 +99,10 @@ class Kept {
   T least_of_mass(double mass);
   double weigh_head();
   double lower_end(double total, double share) const;
-  template <class Visit> void look(const Visit& visit);
-  template <class Visit> void scan(const Visit& visit);
+  int64_t id_of(int64_t place) const { return set_.ids ? set_.ids[place] : place; }
+  template <class Value, class Visit> void look(const Value& value, const Visit& visit);
+  template <class Value, class Visit> void scan(const Value& value, const Visit& visit);
+  template <class Value> CutOff<double> find(const Value& value, double low, double high, double total, double share);
   double total_of_set();
   void list_set();
   void make_list();

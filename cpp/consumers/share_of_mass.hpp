@@ -18,19 +18,25 @@ class ShareOfMass {
  public:
   // An item is kept while the mass of those before it (value descending, then id ascending) is less than `share` of `total`; returns the
   // last one kept, or what keeps all. None is above `high`; those below `low` are certainly not kept.
-  // Items come by ascending id: `scan(visit)` calls visit(value, mass) for each, `look(visit)` visit(value, y, id), where y is the logit that
-  // `masses` weighs; null: all have the mass 1.
-  template <class Scan, class Look>
-  CutOff<double> find(const Scan& scan, const Look& look, Masses* masses, double low, double high, double total, double share) {
+  // Items come by ascending id, some at a time: `scan(visit)` calls visit(values, masses, n), `look(visit)` visit(values, y, first, n), where
+  // y are the logits that `masses` weighs (null: all have the mass 1) and `id_of(first + i)` is an id. A value of -inf: no item.
+  template <class Scan, class Look, class IdOf>
+  CutOff<double> find(const Scan& scan, const Look& look, const IdOf& id_of, Masses* masses, double low, double high, double total, double share) {
     Buckets buckets(low, high);
     masses_.assign(kBuckets + 1, 0.0);
-    scan([&](double value, double mass) { masses_[buckets.of(value)] += mass; });
+    int32_t places[Masses::kMost];
+    scan([&](const double* values, const double* of, int64_t n) {
+      buckets.of(values, n, places);
+      for (int64_t i = 0; i < n; ++i) masses_[static_cast<size_t>(places[i])] += of[i];
+    });
     double before = 0;
     size_t chosen = crossing(total, share, before);
     if (chosen == kBuckets) return {};
     items_.clear();
-    look([&](double value, double y, int64_t id) {
-      if (buckets.of(value) == chosen) items_.push_back({value, id, y});
+    look([&](const double* values, const auto* y, int64_t first, int64_t n) {
+      buckets.of(values, n, places);
+      for (int64_t i = 0; i < n; ++i)
+        if (static_cast<size_t>(places[i]) == chosen) items_.push_back({values[i], id_of(first + i), double(y[i])});
     });
     weigh(masses);
     // Values that are crowded on a scale of their own are cut again; what resists that is sorted after all.
@@ -68,14 +74,22 @@ class ShareOfMass {
   };
 
   // Equal parts of [low, high], the highest first, and a last one for what is lower. Every step is monotone, so better items never have a
-  // later bucket. No branch: half of a row may lie below.
+  // later bucket.
   class Buckets {
    public:
     Buckets(double low, double high)
         : half_high_(0.5 * high), scale_(std::min((double(kBuckets) - 0.5) / (0.5 * high - 0.5 * low), std::numeric_limits<double>::max())) {}
+    // A loop that compilers make registers of, which know a minimum where single numbers get a branch.
+    void of(const double* values, int64_t n, int32_t* places) const {
+      for (int64_t i = 0; i < n; ++i) {
+        const double place = (half_high_ - 0.5 * values[i]) * scale_;
+        places[i] = static_cast<int32_t>(place < double(kBuckets) ? place : double(kBuckets));
+      }
+    }
     size_t of(double value) const {
-      const double place = (half_high_ - 0.5 * value) * scale_;
-      return static_cast<size_t>(static_cast<int64_t>(place < double(kBuckets) ? place : double(kBuckets)));
+      int32_t place;
+      of(&value, 1, &place);
+      return static_cast<size_t>(place);
     }
 
    private:
