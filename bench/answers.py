@@ -73,6 +73,15 @@ def check_logits_topk(hidden_nd: Array, weight_vd: Array, found: native.TopK, k:
     check_top_k(logits, native.TopK(found.values[rows], found.indices[rows]), k)
 
 
+def check_masked_topk(hidden_nd: Array, weight_vd: Array, allowed: Array, found: native.TopK, k: int) -> None:
+    """Assert the k best of those logits that are allowed, at least k of them; the logits are themselves checked."""
+    rows = spread(len(hidden_nd), ROWS)
+    logits = native.logits(hidden_nd[rows], weight_vd)
+    check_logits(hidden_nd[rows], weight_vd, logits)
+    masked = np.where(allowed[rows] if len(allowed) > 1 else allowed, logits, np.float32(-np.inf))
+    check_top_k(masked, native.TopK(found.values[rows], found.indices[rows]), k)
+
+
 def check_row_operation(op: str, logits_nv: Array, result: Array) -> None:
     """Assert ``softmax``, ``log_softmax`` or ``logsumexp`` of some rows."""
     assert result.dtype == np.float32

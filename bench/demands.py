@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from bench import calls, losses, projection, rows
+from bench import calls, losses, mask, projection, rows
 from bench.demand import (
     FASTEST,
     Case,
@@ -41,6 +41,7 @@ def cases() -> Iterator[Case]:
         for dtype in ("f32", "bf16"):
             yield from projection_cases(name, dtype)
             yield from top_k_cases(name, dtype)
+            yield from mask_cases(name, dtype)
             yield from fused_loss_cases(name, dtype)
         yield from score_cases(name, "bf16" if name == LLAMA else "f32")
     for dtype in ("f32", "bf16"):
@@ -84,6 +85,21 @@ def top_k_cases(name: str, dtype: str) -> Iterator[Case]:
         for n, faiss in {1: faster("faiss", 1.7), 8: faster("faiss", 4.0), 32: faster("faiss", 1.0, ">")}.items():
             build = on_head(name, projection.search, n)
             yield Case(f"search/{name}/n{n}", "logits_topk, k = 50, against IndexFlatIP.search", build, (faiss,))
+
+
+def mask_cases(name: str, dtype: str) -> Iterator[Case]:
+    """Yield masked `logits_topk` against the call without a mask; on the narrow head a pass over N x V bits shows."""
+    wide = name == LLAMA
+    bars: dict[int, dict[str, float | None]] = {
+        1: {"few": 0.005 if wide else None, "half": 0.6 if wide else None, "all": 1.05},
+        64: {"few": None, "few each": None, "half": 0.6, "half each": None, "all": 1.05},
+    }
+    for n, bar_of in bars.items():
+        for which, bar in bar_of.items():
+            build = on_head(name, mask.logits_topk, dtype, n, which)
+            demand = slower("unmasked", "of the time without a mask", bar)
+            tag = which.replace(" ", "-")
+            yield Case(f"mask/{tag}/{dtype}/{name}/n{n}", "logits_topk, k = 50, of allowed ids", build, (demand,))
 
 
 def row_cases() -> Iterator[Case]:

@@ -34,7 +34,7 @@ def disallow(logits: Array, allowed: NDArray[np.bool_]) -> Array:
 
 
 def best(logits: Array, allowed: NDArray[np.bool_], k: int) -> tuple[Array, NDArray[np.int64]]:
-    """Return the lists of rows, by Python's sort: NaN first, descending, then ascending id; -inf of id -1 at the end."""
+    """Return the lists of rows, by Python's sort: NaN first, descending, ascending id; -inf of id -1 at the end."""
     values = np.full((len(logits), k), -math.inf, logits.dtype)
     indices = np.full((len(logits), k), -1, np.int64)
     for row, (z, ids) in enumerate(zip(logits, id_lists(np.broadcast_to(allowed, logits.shape)), strict=True)):

@@ -39,12 +39,12 @@ for dtype in NARROW:
                     assert_same_bits(found, expected)
                 assert_same_bits(bits(_core.prepared_copy(guarded, 2)), weight)
                 found = _core.screened_topk(
-                    screen, at_the_end(hidden), guarded, vocabulary // 4, None, None, None, None, None, None, 1
+                    screen, at_the_end(hidden), guarded, vocabulary // 4, *[None] * 6, 1
                 )
                 assert_same_bits(found[0], lists.values)
                 assert_same_bits(found[1], lists.indices)
                 wide = at_the_end(hidden.astype("f4"))
-                found = _core.screened_topk(screen, wide, guarded, vocabulary // 4, None, None, None, None, None, None, 1)
+                found = _core.screened_topk(screen, wide, guarded, vocabulary // 4, *[None] * 6, 1)
                 expected = native.logits_topk(wide, weight, vocabulary // 4)
                 assert_same_bits(found[0], expected.values)
                 assert_same_bits(found[1], expected.indices)
@@ -56,7 +56,7 @@ for dtype in NARROW:
     weight[-1] = hidden
     weight, hidden = weight.astype(dtype), hidden.astype(dtype)
     for guarded in (at_the_end(weight), at_the_end(weight.T).T):
-        _, ids, rescored = _core.screened_topk(_core.Screen(weight), hidden, guarded, 3, None, None, None, None, None, None, 2)
+        _, ids, rescored = _core.screened_topk(_core.Screen(weight), hidden, guarded, 3, *[None] * 6, 2)
         assert ids[0] == 400
         assert rescored < 100
 print(native.isa())

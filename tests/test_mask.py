@@ -178,8 +178,14 @@ def test_pruned_head(each_isa: str, threads: int, hidden_dtype: DType, weight_dt
             exists = rng.random(vocabulary) < share
             exists[-1] = True
             ids = np.flatnonzero(exists)
-            pruned = {"weight": weight[ids], "bias": bias[ids], "vocab_ids": ids, "threads": threads, "softcap": 2.0}
-            full = {"weight": weight, "bias": bias, "softcap": 2.0}
+            pruned: dict[str, Any] = {
+                "weight": weight[ids],
+                "bias": bias[ids],
+                "vocab_ids": ids,
+                "threads": threads,
+                "softcap": 2.0,
+            }
+            full: dict[str, Any] = {"weight": weight, "bias": bias, "softcap": 2.0}
             for k in (1, 5, vocabulary):
                 alone = native.logits_topk(hidden, k=k, **pruned)
                 for mine, theirs in zip(

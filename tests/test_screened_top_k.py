@@ -50,9 +50,8 @@ def check(
 ) -> Array:
     """Compare with the call without a screen, and return how many logits of each row were computed."""
     screen = _core.Screen(weight, threads) if screen is None else screen
-    values, indices, rescored = _core.screened_topk(
-        screen, hidden, weight, k, bias, softcap, scale, None, None, None, threads
-    )
+    options = bias, softcap, scale, None, None, None, threads
+    values, indices, rescored = _core.screened_topk(screen, hidden, weight, k, *options)
     expected = native.logits_topk(hidden, weight, k, bias=bias, softcap=softcap, scale=scale, threads=1)
     oracle.assert_same_bits(indices, expected.indices)
     oracle.assert_same_bits(values, expected.values)

@@ -169,6 +169,7 @@ class TopK {
  public:
   using T = typename Candidate::T;
   using List = TopList<Candidate>;
+  static constexpr bool kAllowedOnly = true;
 
   TopK(const KernelTable& table, const TopKTarget& out, int threads, const Allowed& allowed = {})
       : table_(table), out_(out), threads_(threads), allowed_(allowed), lists_(static_cast<size_t>(threads)) {}

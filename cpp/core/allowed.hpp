@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "core/buffer.hpp"
@@ -69,12 +70,20 @@ class Allowed {
   void clear(int64_t row, T* logits, int64_t first_id, int64_t n) const {
     if (all()) return;
     const uint32_t* bits = words(row) + first_id / kWordIds;
-    for (int64_t i = 0; i < n; i += kWordIds)
-      for (int64_t j = i; j < i + kWordIds && j < n; ++j)
-        if ((bits[i / kWordIds] >> (j - i) & 1) == 0) logits[j] = -std::numeric_limits<T>::infinity();
+    for (int64_t i = 0; i < n; i += kWordIds, ++bits) {
+      if (*bits == ~uint32_t{0}) continue;
+      // No branch, for bits may be random.
+      if (n - i >= kWordIds) clear_word(*bits, logits + i, std::integral_constant<int64_t, kWordIds>());
+      else clear_word(*bits, logits + i, n - i);
+    }
   }
 
  private:
+  template <class T, class Count>
+  static void clear_word(uint32_t bits, T* logits, Count n) {
+    for (int64_t j = 0; j < n; ++j) logits[j] = (bits & uint32_t{1} << j) != 0 ? logits[j] : -std::numeric_limits<T>::infinity();
+  }
+
   struct Existing {
     uint32_t bits;
     int64_t before;  // rows of the weight before this word's

@@ -8,9 +8,12 @@
 //   tile(worker, tile)            from any worker; a worker sees the ids of a row in ascending order
 //   finish(first_row, n_rows)     all tiles of the block have been seen (one thread)
 //   bytes_per_row()               what it keeps of a row between the tiles
+// and may have
+//   kAllowedOnly = true           tiles of nothing but disallowed ids need not come
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "core/allowed_tiles.hpp"
@@ -77,6 +80,11 @@ struct FoldScratch {
   Buffer<T> tile;
 };
 
+template <class Consumer, class = void>
+struct AllowedOnly : std::false_type {};
+template <class Consumer>
+struct AllowedOnly<Consumer, std::enable_if_t<Consumer::kAllowedOnly>> : std::true_type {};
+
 template <class T, class Consumer>
 class Fold {
  public:
@@ -134,6 +142,7 @@ class Fold {
       const int64_t first = cut_.first_id(task % n_runs), end = first + cut_.n_ids(task % n_runs);
       tiles.compute(prepared(r), row0 + r, n_rows, first, end - first, mine.projection);
       for (int64_t id = first; id < end; id += plan.ids_per_task) {
+        if (AllowedOnly<Consumer>::value && tiles.nothing(id, std::min(plan.ids_per_task, end - id))) continue;
         const Tile<T> tile = make_tile(mine, row0 + r, n_rows, id, end - id);
         tiles.put(tile, mine.projection);
         consumer_.tile(worker, tile);

@@ -27,8 +27,18 @@ constexpr int64_t kScatteredIds = 16;
 // Rows after a run of ids that are fetched at its end, for workers mostly go on there: one tile of every ISA.
 constexpr int64_t kRowsAhead = 6;
 
+// Rows that must follow each other in memory, on average, so that reading one after the other is a stream.
+constexpr int64_t kRowsOfStream = 16;
+
 // Elements beyond the width that keep rows of a power-of-two width out of one set of the first-level cache.
 constexpr int64_t kRowPadding = 16;
+
+// Whether so few of these rows follow each other in memory that they are no stream.
+bool scattered(const int64_t* ids, int64_t n_ids) {
+  int64_t gaps = 0;
+  for (int64_t i = 1; i < n_ids; ++i) gaps += ids[i] != ids[i - 1] + 1;
+  return kRowsOfStream * gaps > n_ids;
+}
 
 }  // namespace
 
@@ -68,8 +78,8 @@ void Projection::prepare_row(int64_t row, void* to, Buffer<char>& temporary) con
 }
 
 void Projection::project_rows(const void* prepared, int64_t n_rows, const void* const* weight_rows, int64_t n_ids, int64_t n_ahead,
-                              void* out, ptrdiff_t out_stride) const {
-  table_.project[static_cast<int>(kind_)]({prepared, hidden_stride_, n_rows, weight_rows, n_ids, n_ahead, kernel_width_, out, out_stride});
+                              bool scattered, void* out, ptrdiff_t out_stride) const {
+  table_.project[static_cast<int>(kind_)]({prepared, hidden_stride_, n_rows, weight_rows, n_ids, n_ahead, scattered, kernel_width_, out, out_stride});
 }
 
 void Projection::project_columns(const void* prepared, int64_t n_rows, int64_t first_id, int64_t n_ids, void* out,
@@ -160,7 +170,7 @@ void Projection::project_list(const void* prepared, int64_t n_rows, const int64_
   const void** rows = scratch.pointers.reserve(n_ids + n_ahead);
   if (path_ == WeightPath::direct) {
     for (int64_t i = 0; i < n_ids + n_ahead; ++i) rows[i] = weight_.row(ids[i]);
-    return project_rows(prepared, n_rows, rows, n_ids, n_ahead, out, out_stride);
+    return project_rows(prepared, n_rows, rows, n_ids, n_ahead, scattered(ids, n_ids), out, out_stride);
   }
   const bool columns = path_ == WeightPath::columns;
   const RowLayout layout = columns ? RowLayout::stored : layout_;
@@ -190,7 +200,7 @@ void Projection::project_list(const void* prepared, int64_t n_rows, const int64_
         copy_row(table_, weight_, ids[i + j], 0, weight_.width, layout, packed + j * packed_stride_, scratch.temporary);
       }
     }
-    project_rows(prepared, n_rows, rows, n, 0, to, out_stride);
+    project_rows(prepared, n_rows, rows, n, 0, false, to, out_stride);
   }
 }
 
@@ -204,7 +214,7 @@ void Projection::project(const void* prepared, int64_t n_rows, int64_t first_id,
   if (path_ == WeightPath::direct) {
     const int64_t n_ahead = std::min(kRowsAhead, weight_.n_rows - first_id - n_ids);
     for (int64_t i = 0; i < n_ids + n_ahead; ++i) rows[i] = weight_.row(first_id + i);
-    return project_rows(prepared, n_rows, rows, n_ids, n_ahead, out, out_stride);
+    return project_rows(prepared, n_rows, rows, n_ids, n_ahead, false, out, out_stride);
   }
   const ptrdiff_t item = kind_ == RowKind::f64 ? 8 : 4;
   const int64_t step = ids_per_pack();
@@ -212,7 +222,7 @@ void Projection::project(const void* prepared, int64_t n_rows, int64_t first_id,
     const int64_t count = std::min(step, n_ids - id);
     pack(first_id + id, count, scratch);
     for (int64_t i = 0; i < count; ++i) rows[i] = scratch.packed.get() + i * packed_stride_;
-    project_rows(prepared, n_rows, rows, count, 0, static_cast<char*>(out) + id * item, out_stride);
+    project_rows(prepared, n_rows, rows, count, 0, false, static_cast<char*>(out) + id * item, out_stride);
   }
 }
 

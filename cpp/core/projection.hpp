@@ -51,8 +51,8 @@ class Projection {
                ProjectionScratch& scratch) const;
 
  private:
-  void project_rows(const void* prepared, int64_t n_rows, const void* const* weight_rows, int64_t n_ids, int64_t n_ahead, void* out,
-                    ptrdiff_t out_stride) const;
+  void project_rows(const void* prepared, int64_t n_rows, const void* const* weight_rows, int64_t n_ids, int64_t n_ahead, bool scattered,
+                    void* out, ptrdiff_t out_stride) const;
   void project_columns(const void* prepared, int64_t n_rows, int64_t first_id, int64_t n_ids, void* out, ptrdiff_t out_stride,
                        ProjectionScratch& scratch) const;
   int64_t stretch(const int64_t* ids, int64_t n_ids, int64_t most) const;

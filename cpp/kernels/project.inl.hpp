@@ -162,7 +162,7 @@ void project(const ProjectTile& t) {
     const int64_t row1 = row0 + rows_in_cache < t.n_rows ? row0 + rows_in_cache : t.n_rows;
     int64_t id = 0;
     if (row1 - row0 == 1) {
-      if (t.hidden_stride <= kHiddenBytesNear)
+      if (t.hidden_stride <= kHiddenBytesNear && !t.scattered)
         for (; id < t.n_ids; ++id) project_ids<Row, 1, kNear>(t, row0, row1, id);
       for (; id + kTileIdsOneRow <= t.n_ids; id += kTileIdsOneRow) project_ids_fetching<Row, kTileIdsOneRow>(t, row0, row1, id);
     }

@@ -31,6 +31,7 @@ struct ProjectTile {
   const void* const* weight_rows;  // [n_ids + n_ahead], contiguous along D, any alignment
   int64_t n_ids;
   int64_t n_ahead;                 // rows that are likely to be asked for next: fetched, not read
+  bool scattered;                  // they do not follow each other in memory
   int64_t width;                   // D
   void* out;                       // float32, or float64 for RowKind::f64
   ptrdiff_t out_stride;            // elements

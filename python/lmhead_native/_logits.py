@@ -59,8 +59,8 @@ def logits(
     IndexError
         An allowed id out of range; it names its position.
     TypeError
-        A mask of another dtype, allowed ids that are no integers. Integer, boolean, complex or object operands; float64 beside a narrower dtype or a `QuantizedWeight`; an `out`
-        of the wrong dtype.
+        Integer, boolean, complex or object operands; float64 beside a narrower dtype or a `QuantizedWeight`; a mask of
+        another dtype, allowed ids that are no integers; an `out` of the wrong dtype.
 
     See Also
     --------
@@ -77,7 +77,8 @@ def logits(
 
     Memory: the result, and scratch that grows with D but not with V: the prepared rows of a block (256 rows, or 4 MiB
     of them), and for each thread up to 8 MiB of converted weight rows (more only where 12 rows of D need it) and of
-    logits. Allowed ids are kept as V / 8 bytes, for each row where they are given for each. Leading axes of `hidden` or `out` that are no single stride cost 8 bytes a row.
+    logits. Allowed ids are kept as V / 8 bytes, for each row where they are given for each. Leading axes of `hidden` or
+    `out` that are no single stride cost 8 bytes a row.
 
     Determinism: a row has the same bits whatever the batch, threads, strides, alignment and instruction set. The one
     exception: bfloat16 with bfloat16 on a CPU with ``vdpbf16ps`` counts subnormal elements and subnormal sums as 0,
@@ -86,7 +87,7 @@ def logits(
     Allowed ids: their logits have the bits of the call without a mask. Rows of the weight that any hidden state of a
     block may need are read once for all of them, or for each hidden state by itself where that reads less.
 
-    NaN and inf: as IEEE arithmetic gives them, in the logits they concern and nowhere else; from rows of the weight (and
-    elements of the bias) that are not allowed they reach nothing. D = 0 gives the bias alone.
+    NaN and inf: as IEEE arithmetic gives them, in the logits they concern and nowhere else; what stands in rows of the
+    weight, and elements of the bias, that are not allowed reaches nothing. D = 0 gives the bias alone.
     """
     return _core.logits(hidden, weight, bias, softcap, scale, mask, allowed_ids, out, threads)

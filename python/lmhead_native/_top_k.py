@@ -31,8 +31,8 @@ class ScreenedTopK(TopK):
     ----------
     rescored : ndarray of int64, shape (...)
         For each hidden state how many rows of the weight were read after the screen: V where all of them were, because
-        the screen does not pay for so many states, left too many rows over, or cannot be used for that state; as many
-        as its allowed ids where not all are, for then they are read without the screen.
+        the screen does not pay for so many states, left too many rows over, or cannot be used for that state. Where
+        not every id is allowed there is no screen, and it is the number of those that are.
     """
 
     rescored: Ids
@@ -80,9 +80,10 @@ def logits_topk(
         As in `logits`. Only allowed ids are listed, those with a logit of -inf too; where there are fewer than k, the
         list ends in values of -inf and indices of -1.
     vocab_ids : array_like of int, shape (V,), optional
-        For a pruned head: the ids of the weight's rows in the full vocabulary, strictly ascending, below 2**31. Indices,
-        `mask` and `allowed_ids` are then of the full vocabulary, and ids that the head has not are not allowed;
-        `bias` has an element for each row of the weight. The answer is that of the full head under a mask, bit for bit.
+        For a pruned head: the ids that the weight's rows have in the full vocabulary, strictly ascending, below 2**31.
+        Indices, `mask` and `allowed_ids` are then of the full vocabulary, and ids that the head has not are not
+        allowed; `bias` has an element for each row of the weight. The answer is that of the full head under a mask, bit
+        for bit.
 
     Returns
     -------
