@@ -1,4 +1,4 @@
-"""`sample` and `logits_sample` beside `native.reference`: the same tokens and lists, log-probabilities within rounding."""
+"""`sample` and `logits_sample` beside `native.reference`: the same tokens and lists, nearly the same logprobs."""
 
 from __future__ import annotations
 
