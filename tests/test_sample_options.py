@@ -59,7 +59,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
         "frequency_penalty: expected 0 without output, got 0.5 in row 2; pass output",
     ),
 ]
-CASES = [*WRONG, *(tuple(case) for case in REFUSED)]
+CASES: list[tuple[Any, ...]] = [*WRONG, *(tuple(case) for case in REFUSED)]
 # What a set of ids must be is said by those who take one (test_mask_arguments.py).
 SETS = (
     "mask: expected shape",
