@@ -1,4 +1,4 @@
-"""`logits_sample` beside `logits_topk` and PyTorch; `sample` of given logits beside PyTorch's softmax, sort and draw."""
+"""`logits_sample` beside `logits_topk` and PyTorch; `sample` of given logits beside PyTorch's sort and draw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contests on sampling: ``logits_sample`` beside ``logits_topk`` and PyTorch, ``sample`` of given logits beside PyTorch's.
+"""Contests on sampling: ``logits_sample`` beside ``logits_topk`` and PyTorch, ``sample`` of given logits.
 
 Knows: the kinds of draws, how ours is called, what others do instead. Refuses to know: bars and clocks.
 """

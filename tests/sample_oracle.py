@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oracle import assert_same_bits
+
 Floats = NDArray[np.float64]
 Array = NDArray[Any]
 
@@ -41,7 +43,8 @@ def noise_bits(seed: int, position: int, ids: Array) -> NDArray[np.uint64]:
         counter = np.zeros((4, len(ids)), np.uint64)
         counter[0], counter[1], counter[2], counter[3] = group, stream, position % 2**32, position >> 32
         halves.append(philox(counter, key)[word, np.arange(len(ids))])
-    return halves[0] << SHIFT | halves[1]
+    bits: NDArray[np.uint64] = halves[0] << SHIFT | halves[1]
+    return bits
 
 
 def gumbel(bits: NDArray[np.uint64]) -> Floats:
@@ -124,10 +127,11 @@ def kept_ids(y: Array, p: Parameters) -> NDArray[np.int64]:
         before = np.concatenate([[0.0], np.cumsum(mass[ids])[:-1]])
         keep = before / mass[ids].sum() < p.top_p
         keep[0] = True
-        return ids[keep]
+        found: Array = ids[keep]
+        return found
 
     def min_p(ids: Array) -> Array:
-        return ids[mass[ids] >= p.min_p] if p.min_p > 0 else ids
+        return ids[mass[ids] / mass[ids].max() >= p.min_p] if p.min_p > 0 else ids
 
     def typical_p(ids: Array) -> Array:
         if p.typical_p == 1:
@@ -164,7 +168,9 @@ def draw(z: Array, p: Parameters) -> Drawn:
         return Drawn(token, np.array([token]), raw, processed)
     kept = kept_ids(y, p)
     kept = kept[y[kept] > -np.inf]
-    kept_logits = y[kept].astype(np.float64) / p.temperature
+    wide = y[kept].astype(np.float64)
+    with np.errstate(over="ignore"):
+        kept_logits = (wide - wide.max()) / p.temperature
     scores = kept_logits + gumbel(noise_bits(p.seed, p.position, kept))
     token = int(min(kept[scores == scores.max()]))
     processed = np.full(len(y), -np.inf)
@@ -176,4 +182,12 @@ def log_softmax(x: Floats) -> Floats:
     """Return log-probabilities; everything NaN where there is +inf."""
     with np.errstate(invalid="ignore"):
         shifted = x - x.max()
-        return shifted - np.log(np.exp(shifted).sum())
+        found: Floats = shifted - np.log(np.exp(shifted).sum())
+    return found
+
+
+def assert_same(actual: Any, expected: Any) -> None:
+    """Assert equal bits, or that neither was asked for."""
+    assert (actual is None) == (expected is None)
+    if expected is not None:
+        assert_same_bits(actual, expected)

@@ -1,11 +1,11 @@
-"""Draws: exact tokens against a sort in NumPy, the same for every table, thread count, batch and source of the logits."""
+"""Draws: exact tokens against a sort in NumPy, the same for every table, thread count, batch and source of logits."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -15,11 +15,12 @@ import lmhead_native as native
 import oracle
 import sample_oracle
 from lmhead_native import _core
-from sample_oracle import Parameters
+from sample_oracle import Parameters, assert_same
 
 pytestmark = pytest.mark.usefixtures("each_isa")
 
 INF, NAN = np.inf, np.nan
+SCREENS: tuple[Literal["int8"], None] = ("int8", None)
 SIZES = [1, 2, 5, 16, 63, 64, 65, 255, 256, 257, 511, 1025, 5003]
 every_dtype = pytest.mark.parametrize("dtype", oracle.FLOATS, ids=str)
 
@@ -44,7 +45,11 @@ def check(logits: NDArray[Any], rows: list[Parameters], threads: int, *, top_n: 
     rate = 2e-5 if wide.dtype == np.float32 else 1e-11
     for logprobs in ("raw", "processed"):
         drawn = native.sample(
-            logits, **keywords(rows), logprobs=logprobs, top_n=top_n, threads=threads  # type: ignore[arg-type]
+            logits,
+            **keywords(rows),
+            logprobs=logprobs,
+            top_n=top_n,
+            threads=threads,
         )
         tokens, logprob = drawn
         np.testing.assert_array_equal(tokens, [e.token for e in expected], strict=True)
@@ -57,9 +62,7 @@ def check(logits: NDArray[Any], rows: list[Parameters], threads: int, *, top_n: 
             continue
         assert drawn.top_ids is not None
         assert drawn.top_logprobs is not None
-        for z, e, ids, values, answer in zip(
-            wide, expected, drawn.top_ids, drawn.top_logprobs, answers, strict=True
-        ):
+        for z, e, ids, values, answer in zip(wide, expected, drawn.top_ids, drawn.top_logprobs, answers, strict=True):
             best = np.argsort(-z, kind="stable") if logprobs == "raw" else e.kept
             n = min(top_n, len(best))
             np.testing.assert_array_equal(ids, [*best[:n], *[-1] * (top_n - n)])
@@ -101,7 +104,9 @@ def test_gumbel_at_both_ends() -> None:
     assert _core.gumbel(2**64 - 1) == pytest.approx(-math.log(65 * math.log(2)), rel=1e-15)
     assert _core.gumbel(1) == pytest.approx(64 * math.log(2) - math.log(1.5), rel=1e-15)
     assert _core.gumbel(2**64 - 2) == pytest.approx(-math.log(64 * math.log(2) - math.log(1.5)), rel=1e-15)
-    bits = np.concatenate([np.random.default_rng(1).integers(0, 2**64, 3000, np.uint64), 2 ** np.arange(64, dtype="u8")])
+    bits = np.concatenate(
+        [np.random.default_rng(1).integers(0, 2**64, 3000, np.uint64), 2 ** np.arange(64, dtype="u8")]
+    )
     bits = np.concatenate([bits, ~bits, np.array([2**62 - 1, 2**62], "u8")])
     ours = np.array([_core.gumbel(int(b)) for b in bits])
     np.testing.assert_allclose(ours, sample_oracle.gumbel(bits), rtol=2e-15, atol=1e-15)
@@ -136,16 +141,20 @@ def test_temperatures_and_sizes_of_logits(threads: int, dtype: np.dtype[Any]) ->
             check(logits, rows, threads)
 
 
-def test_equal_logits_beyond_the_noise(threads: int) -> None:
-    """Where logit / temperature leaves no digit to the noise, equal scores go to the lowest id."""
-    logits = np.full((3, 600), 3.0, np.float32)
-    logits[1, :300] = 2.0
-    logits[2] = -3.0
-    drawn = native.sample(logits, temperature=1e-30, seed=[1, 2, 3], threads=threads)
-    np.testing.assert_array_equal(drawn.token, [0, 300, 0])
-    huge = np.full((2, 600), 1e300)
-    huge[1] = -1e300
-    np.testing.assert_array_equal(native.sample(huge, temperature=2e-38, seed=0, threads=threads).token, [0, 0])
+def test_no_temperature_swallows_the_noise(threads: int) -> None:
+    """Equal logits are drawn alike, however large they are beside the temperature."""
+    logits = np.full((200, 600), 3.0, np.float32)
+    logits[:, :300] = 2.0
+    given: dict[str, Any] = {"seed": 5, "logprobs": None, "threads": threads}
+    ids = np.arange(300, 600)
+    seeds = [sample_oracle.folded(5, row) for row in range(5)]
+    expected = [300 + np.argmax(sample_oracle.gumbel(sample_oracle.noise_bits(seed, 0, ids))) for seed in seeds]
+    for temperature in (2e-38, 1e-30, 1e-9):
+        for rows in (logits, np.float32(-1e30) / logits, logits.astype("f8") * 1e300):
+            tokens = native.sample(rows, temperature=temperature, **given).token
+            assert tokens.min() >= 300
+            assert len(np.unique(tokens)) > 120
+            np.testing.assert_array_equal(tokens[:5], expected)
 
 
 def test_many_draws_of_one_row(threads: int) -> None:
@@ -282,7 +291,7 @@ def test_histories_as_counts() -> None:
             **given,
         )
         for a, b in zip(lists.__getnewargs__(), counts.__getnewargs__(), strict=True):
-            oracle.assert_same_bits(a, b)
+            assert_same(a, b)
 
 
 # ---- one row, one draw ---------------------------------------------------------------------------------------------
@@ -310,7 +319,12 @@ def test_a_row_is_the_same_everywhere(dtype: np.dtype[Any]) -> None:
     weight = rng.standard_normal((1030, 24)).astype(dtype)
     logits = native.logits(hidden, weight)
     for seed in range(10):
-        for mine in (Parameters(temperature=0.8), Parameters(temperature=0.8, top_k=40), Parameters(top_p=0.9), Parameters(temperature=0.0)):
+        for mine in (
+            Parameters(temperature=0.8),
+            Parameters(temperature=0.8, top_k=40),
+            Parameters(top_p=0.9),
+            Parameters(temperature=0.0),
+        ):
             p = replace(mine, seed=seed, position=7)
             alone = native.sample(
                 logits[9], temperature=p.temperature, top_k=p.top_k, top_p=p.top_p, seed=seed, position=7
@@ -322,7 +336,7 @@ def test_a_row_is_the_same_everywhere(dtype: np.dtype[Any]) -> None:
                 assert drawn.logprob is not None
                 assert alone.logprob is not None
                 assert drawn.token[place] == alone.token
-                oracle.assert_same_bits(drawn.logprob[place], alone.logprob)
+                assert_same(drawn.logprob[place], alone.logprob)
 
 
 @every_dtype
@@ -341,10 +355,7 @@ def test_fused_is_sample_of_logits(threads: int, dtype: np.dtype[Any]) -> None:
             for w in (weight, np.asfortranarray(weight)):
                 drawn = native.logits_sample(hidden, w, **option, threads=threads, **given)
                 for a, b in zip(drawn.__getnewargs__(), expected.__getnewargs__(), strict=True):
-                    if b is None:
-                        assert a is None
-                    else:
-                        oracle.assert_same_bits(a, b)
+                    assert_same(a, b)
 
 
 def test_raw_is_the_loss(threads: int) -> None:
@@ -353,12 +364,12 @@ def test_raw_is_the_loss(threads: int) -> None:
     hidden, weight = rng.standard_normal((40, 30)).astype("f4"), rng.standard_normal((800, 30)).astype("f4")
     drawn = native.logits_sample(hidden, weight, **keywords(mixed(40)), threads=threads)
     loss = native.linear_cross_entropy(hidden, weight, drawn.token, reduction="none")
-    oracle.assert_same_bits(drawn.logprob, -loss)
+    assert_same(drawn.logprob, -loss)
 
 
 def test_layouts() -> None:
     logits = np.random.default_rng(11).standard_normal((6, 2, 400)).astype("f4")
-    given = {"seed": 5, "temperature": 0.9, "top_k": np.array([0, 7] * 6).reshape(6, 2)}
+    given: dict[str, Any] = {"seed": 5, "temperature": 0.9, "top_k": np.array([0, 7] * 6).reshape(6, 2)}
     expected = native.sample(logits, **given)
     views = [
         np.repeat(logits, 2, axis=-1)[..., ::2],
@@ -369,7 +380,7 @@ def test_layouts() -> None:
     for view in views:
         drawn = native.sample(view, **given)
         np.testing.assert_array_equal(drawn.token, expected.token)
-        oracle.assert_same_bits(drawn.logprob, expected.logprob)
+        assert_same(drawn.logprob, expected.logprob)
     before = logits.copy()
     native.sample(logits, **given, logit_bias={3: 5.0})
     np.testing.assert_array_equal(logits, before)
@@ -393,7 +404,7 @@ def test_greedy(threads: int, temperature: float) -> None:
 
 def test_rows_that_cannot_be_drawn_from(threads: int) -> None:
     for dtype, temperature, top_k in itertools.product(("f4", "f8"), (0.0, 1.0), (0, 3)):
-        for value, word in ((NAN, "NaN"), (-NAN, "NaN"), (INF, "inf"), (-INF, "nothing above -inf")):
+        for value, word in ((NAN, "NaN"), (-NAN, "NaN"), (INF, r"\+inf"), (-INF, "nothing above -inf")):
             for vocabulary in (1, 30, 700):
                 logits = np.zeros((5, vocabulary), dtype)
                 logits[3] = value if value == -INF else logits[3]
@@ -425,9 +436,10 @@ def test_the_first_bad_row_is_named_by_its_indices() -> None:
 def test_nan_and_inf_go_before_what_else_a_row_has() -> None:
     row = np.zeros((1, 900), "f4")
     row[0, 10], row[0, 800] = INF, NAN
-    for given in ({}, {"top_k": 2}, {"logprobs": None}, {"logit_bias": {800: 3.0}}):
-        with pytest.raises(ValueError, match="got NaN$"):
-            native.sample(row, **given)  # type: ignore[arg-type]
+    some: list[dict[str, Any]] = [{}, {"top_k": 2}, {"top_p": 0.5}, {"logprobs": None}, {"logit_bias": {800: 3.0}}]
+    for given in some:
+        with pytest.raises(ValueError, match=r"got NaN$"):
+            native.sample(row, **given)
 
 
 def test_top_k_keeps_exactly_k() -> None:
@@ -465,3 +477,93 @@ def test_empty_axes(threads: int) -> None:
     bias = np.arange(5.0)
     drawn = native.logits_sample(np.zeros((2, 0)), np.zeros((5, 0)), bias=bias, temperature=0, threads=threads)
     np.testing.assert_array_equal(drawn.token, [4, 4])
+
+
+# ---- ids that are allowed ------------------------------------------------------------------------------------------
+
+
+@every_dtype
+def test_masks(threads: int, dtype: np.dtype[Any]) -> None:
+    """A draw under a mask is that of a row with -inf elsewhere, whatever stands there; and that of a pruned head."""
+    rng = np.random.default_rng(18)
+    vocabulary, width = 1000, 24
+    hidden = rng.standard_normal((14, width)).astype(dtype)
+    weight = rng.standard_normal((vocabulary, width)).astype(dtype)
+    for share in (0.9, 0.02):
+        shared = np.flatnonzero(rng.random(vocabulary) < share)
+        lists = [np.flatnonzero(rng.random(vocabulary) < share) for _ in hidden]
+        for allowed in ([shared] * len(hidden), lists):
+            logits = native.logits(hidden, weight)
+            plain = np.full_like(logits, -INF)
+            poisoned = np.full_like(logits, NAN)
+            for row, ids in enumerate(allowed):
+                plain[row, ids] = poisoned[row, ids] = logits[row, ids]
+            one = shared if allowed[0] is shared else allowed
+            given: dict[str, Any] = keywords(mixed(len(hidden))) | {"top_n": 30, "threads": threads}
+            expected = native.sample(plain, **given)
+            bad = weight.copy()
+            bad[np.setdiff1d(np.arange(vocabulary), np.concatenate(allowed))] = NAN
+            answers = [
+                native.sample(poisoned, allowed_ids=one, **given),
+                native.logits_sample(hidden, bad, allowed_ids=one, **given),
+            ]
+            if allowed[0] is shared:
+                pruned = native.logits_sample(hidden, weight[shared], vocab_ids=shared, **given)
+                full = native.logits_sample(
+                    hidden, weight, allowed_ids=np.intersect1d(shared, np.arange(shared[-1] + 1)), **given
+                )
+                answers += [pruned, full]
+            for drawn in answers:
+                np.testing.assert_array_equal(drawn.token, expected.token)
+                assert_same(drawn.logprob, expected.logprob)
+                assert drawn.top_ids is not None
+                assert drawn.top_logprobs is not None
+                assert_same(drawn.top_logprobs, expected.top_logprobs)
+                for row, ids in enumerate(allowed):
+                    listed = min(30, len(ids))
+                    assert np.isin(drawn.top_ids[row, :listed], ids).all()
+                    assert (drawn.top_ids[row, listed:] == -1).all()
+
+
+def test_nothing_allowed() -> None:
+    logits = np.zeros((3, 70), "f4")
+    mask = np.full((3, 3), -1, np.int32)
+    mask[1] = 0
+    some: list[dict[str, Any]] = [{}, {"temperature": 0.0}, {"top_k": 3}, {"top_p": 0.5}]
+    for given in some:
+        with pytest.raises(ValueError, match=r"^mask: expected an allowed id in row 1, got none$"):
+            native.sample(logits, mask=mask, **given)
+        with pytest.raises(ValueError, match=r"^allowed_ids: expected an allowed id in row 2, got none$"):
+            native.sample(logits, allowed_ids=[[1], [2], []], **given)
+
+
+# ---- prepared heads ------------------------------------------------------------------------------------------------
+
+
+def test_a_screened_head_draws_the_same_tokens(threads: int) -> None:
+    rng = np.random.default_rng(19)
+    hidden = rng.standard_normal((6, 40)).astype("f4")
+    weight = rng.standard_normal((3000, 40)).astype("f4")
+    bias = rng.standard_normal(3000)
+    heads = [native.LMHead(weight, bias, softcap=5.0, screen=screen) for screen in SCREENS]
+    some: list[dict[str, Any]] = [
+        {"temperature": [0.0, 0.8, 1.5, 0.0, 1.0, 2.0], "top_k": [0, 40, 64, 7, 1, 3], "logprobs": None},
+        {"top_k": 40, "top_p": 0.8, "min_p": 0.02, "order": "vllm", "logprobs": None},
+        {"temperature": 0.8},
+        {"top_k": 40, "allowed_ids": [5, 6, 7], "logprobs": None},
+        {"top_k": 40, "logit_bias": {5: 60.0}, "logprobs": None},
+    ]
+    for given in some:
+        expected = native.logits_sample(hidden, weight, bias=bias, softcap=5.0, seed=8, **given)
+        for head in heads:
+            drawn = head.sample(hidden, seed=8, threads=threads, **given)
+            np.testing.assert_array_equal(drawn.token, expected.token)
+            assert_same(drawn.logprob, expected.logprob)
+    hidden[3] = NAN
+    for head in heads:
+        with pytest.raises(ValueError, match=r"in row 3, got NaN$"):
+            head.sample(hidden, temperature=0.0, logprobs=None)
+        with pytest.raises(TypeError, match=r"^softcap: expected no such option"):
+            head.sample(hidden, softcap=1.0)
+        with pytest.raises(TypeError, match=r"unexpected keyword argument .heat.$"):
+            head.sample(hidden, heat=1.0)

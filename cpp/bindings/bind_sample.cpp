@@ -39,9 +39,12 @@ struct Draws {
   py::tuple result() const { return py::make_tuple(token, logprob, top_ids, top_logprobs); }
 };
 
-void check(const RowFault& found, const char* name, const RowShape& rows) {
+void check(const RowFault& found, const char* name, const RowShape& rows, const AllowedIds& ids, const py::kwargs& given) {
   if (found.fault == Fault::none) return;
-  const char* what = found.fault == Fault::nan ? "NaN" : found.fault == Fault::infinite ? "inf" : "nothing above -inf";
+  const bool masked = !py::object(given["mask"]).is_none();
+  if (found.fault == Fault::nothing && !ids.allowed.all() && ids.allowed.count(found.row) == 0)
+    value_error(masked ? "mask" : "allowed_ids", "an allowed id" + rows.in_row(found.row), "none");
+  const char* what = found.fault == Fault::nan ? "NaN" : found.fault == Fault::infinite ? "+inf" : "nothing above -inf";
   value_error(name, "finite logits to draw from" + rows.in_row(found.row), what);
 }
 
@@ -64,7 +67,7 @@ py::tuple sample_of_states(const Screen* screen, py::handle hidden, py::handle w
     else
       fault = logits_sample(hidden_rows, weight_rows, a.options, ids.allowed, options, draws.target, threads);
   }
-  check(fault, "hidden", rows);
+  check(fault, "hidden", rows, ids, given);
   return draws.result();
 }
 
@@ -81,7 +84,7 @@ py::tuple sample_of_logits(py::handle logits, const py::kwargs& given) {
     const py::gil_scoped_release release;
     fault = sample(view, ids.allowed, options, draws.target, threads);
   }
-  check(fault, "logits", rows);
+  check(fault, "logits", rows, ids, given);
   return draws.result();
 }
 

@@ -1,5 +1,5 @@
 // Gumbel noise from 64 random bits, with all the digits a float64 has at both ends. The argmax of logit / temperature + noise is a draw
-// from the softmax: of ids with equal noise the likelier wins, and each wins as often as it should.
+// from the softmax (Gumbel, 1954).
 // It knows one number; it refuses to know where bits come from.
 #pragma once
 

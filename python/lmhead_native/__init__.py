@@ -24,7 +24,8 @@ from ._norm import layer_norm, rms_norm
 from ._quantize import quantize
 from ._quantized_weight import QuantizedWeight
 from ._runtime import get_num_threads, isa, set_num_threads, show_config
-from ._sample import Sample, logits_sample, sample
+from ._sample import logits_sample, sample
+from ._sample_result import Sample
 from ._scores import TokenScores, logits_scores, perplexity, scores
 from ._softmax import log_softmax, logsumexp, softmax
 from ._top_k import ScreenedTopK, TopK, logits_topk, topk

@@ -14,7 +14,8 @@ from ._frozen import Frozen
 from ._head_norm import LayerNorm, RMSNorm
 from ._linear_cross_entropy import linear_cross_entropy
 from ._logits import logits
-from ._sample import Sample, head_sample
+from ._sample import head_sample
+from ._sample_result import Sample
 from ._scores import TokenScores, logits_scores
 from ._top_k import ScreenedTopK, TopK
 from ._typing import AllowedIds, Array, Result, Weight
@@ -329,7 +330,9 @@ class LMHead(Frozen):
         penalties, only the rows of the weight are read that can be among the best: the same tokens.
         """
         _check_brought(options)
-        return head_sample(self._normed(hidden, options.get("threads")), self._weight, self._screen, **self._options(), **options)
+        return head_sample(
+            self._normed(hidden, options.get("threads")), self._weight, self._screen, **self._options(), **options
+        )
 
     def gather(self, ids: Array) -> Result:
         """Rows of the weight by token id, (..., D): with a tied head, the embeddings of these tokens.

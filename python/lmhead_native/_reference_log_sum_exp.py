@@ -32,3 +32,12 @@ def log_sum_exp(x: NDArray[np.float64], temperature: float) -> LogSumExp:
     terms = np.exp((x - maximum) / temperature)
     np.put_along_axis(terms, first, 0.0, axis=-1)
     return LogSumExp(maximum, first.astype(np.int64, copy=False), terms.sum(axis=-1, keepdims=True), terms)
+
+
+def log_probabilities(x: NDArray[np.float64], temperature: float = 1.0) -> NDArray[np.float64]:
+    """Return ``x / T - log sum exp(x / T)`` over the last axis; rows of which that is undefined are NaN throughout."""
+    if x.size == 0:
+        return x
+    lse = log_sum_exp(x, temperature)
+    found = (x - lse.maximum) / temperature - np.log1p(lse.rest)
+    return np.where(np.isfinite(lse.maximum), found, np.nan)

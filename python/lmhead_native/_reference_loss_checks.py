@@ -64,7 +64,7 @@ def options(
 ) -> Options:
     """Check what does not depend on the targets; `origin` says where V comes from."""
     items = None
-    word = _word("reduction", reduction, REDUCTIONS)
+    word = word_of("reduction", reduction, REDUCTIONS)
     if num_items is not None:
         items = checks.real("num_items", num_items, "above 0 and finite", lambda n: n > 0)
         if word != "mean":
@@ -78,7 +78,7 @@ def options(
         checks.scale_of(scale),
         checks.temperature_of(temperature),
         checks.real("lse_square_scale", lse_square_scale, "of at least 0 and finite", lambda z: z >= 0),
-        EMPTY[_word("empty", empty, tuple(EMPTY))],
+        EMPTY[word_of("empty", empty, tuple(EMPTY))],
         items,
         flag("stats", stats),
     )
@@ -102,7 +102,7 @@ def check_chunk_rows(value: Any) -> None:
         checks.integer("chunk_rows", value, "of at least 1", lambda n: n >= 1)
 
 
-def _word(argument: str, value: Any, words: tuple[str, ...]) -> str:
+def word_of(argument: str, value: Any, words: tuple[str, ...]) -> str:
     allowed = f"{', '.join(map(repr, words[:-1]))} or {words[-1]!r}"
     if not isinstance(value, str):
         raise TypeError(f"{argument}: expected {allowed}, got {checks.text_of(value)}")

@@ -2,56 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 from . import _core
-from ._typing import AllowedIds, Array, Ids, Result, Weight
+from ._sample_result import Sample
+from ._typing import AllowedIds, Array, Weight
 
 Biases: TypeAlias = Mapping[int, float]
 TokenIds: TypeAlias = Array | Mapping[int, int]
 Order: TypeAlias = Literal["hf", "vllm", "llama.cpp"]
 Logprobs: TypeAlias = Literal["raw", "processed"]
-
-
-class _Draw(NamedTuple):
-    token: Ids
-    logprob: Result | None
-
-
-class Sample(_Draw):
-    """A token for each row; unpacks into ``token, logprob``.
-
-    Attributes
-    ----------
-    token : ndarray of int64, shape (...)
-        The ids that were drawn.
-    logprob : ndarray, shape (...), or None
-        Their log-probabilities, float32 (float64 for float64 operands); None with ``logprobs=None``.
-    top_ids : ndarray of int64, shape (..., top_n), or None
-        The likeliest ids, best first; None where top_n is 0.
-    top_logprobs : ndarray, shape (..., top_n), or None
-        Their log-probabilities.
-    """
-
-    top_ids: Ids | None
-    top_logprobs: Result | None
-
-    def __new__(
-        cls, token: Ids, logprob: Result | None, top_ids: Ids | None = None, top_logprobs: Result | None = None
-    ) -> Sample:
-        self = super().__new__(cls, token, logprob)
-        self.top_ids = top_ids
-        self.top_logprobs = top_logprobs
-        return self
-
-    @classmethod
-    def _make(cls, iterable: Iterable[Any]) -> Sample:
-        """Make one without alternatives, as those would belong to other tokens."""
-        return cls(*iterable)
-
-    def __getnewargs__(self) -> tuple[Any, ...]:
-        return (*self, self.top_ids, self.top_logprobs)
 
 
 def logits_sample(
@@ -107,7 +68,7 @@ def logits_sample(
     min_p : float or array_like, shape (...)
         In [0, 1]: keep tokens of at least this share of the best one's mass.
     typical_p : float or array_like, shape (...)
-        In (0, 1]: keep the tokens whose ``-log p`` is nearest to the entropy, up to this share of the mass. 1 keeps all.
+        In (0, 1]: keep the tokens whose ``-log p`` is nearest to the entropy, up to this share of the mass. 1: all.
     logit_bias : mapping of int to float, or a sequence of them or None for each row, optional
         Added to the logits of these ids; finite or -inf.
     repetition_penalty : float or array_like, shape (...)

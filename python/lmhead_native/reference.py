@@ -2,7 +2,8 @@
 
 Knows the formulas, the order of operations and what happens to NaN, infinities, ties and empty axes. Refuses to know
 about speed, threads, tiles and instruction sets; the norms live in `_reference_norm`, the losses in
-`_reference_cross_entropy` and `_reference_linear_cross_entropy`, argument checks in `_reference_checks`.
+`_reference_cross_entropy` and `_reference_linear_cross_entropy`, scores in `_reference_scores`, samplers in
+`_reference_sample` and `_reference_verify`, argument checks in `_reference_checks`.
 
 Shared by every function here:
 
@@ -16,6 +17,7 @@ Shared by every function here:
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -23,10 +25,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import _reference_checks as checks
 from ._reference_adjust import adjust
+from ._reference_allowed import Allowed, allowed
 from ._reference_cross_entropy import cross_entropy, cross_entropy_with_grad
 from ._reference_linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_with_grad
-from ._reference_log_sum_exp import log_sum_exp
+from ._reference_log_sum_exp import log_probabilities, log_sum_exp
 from ._reference_norm import layer_norm, rms_norm
+from ._reference_rank import at_ids, best_first, best_ids
+from ._reference_sample import logits_sample, sample
+from ._reference_scores import logits_scores, perplexity, scores
+from ._reference_verify import verify
 from ._top_k import TopK
 from ._typing import Weight
 
@@ -38,11 +45,17 @@ __all__ = [
     "linear_cross_entropy_with_grad",
     "log_softmax",
     "logits",
+    "logits_sample",
+    "logits_scores",
     "logits_topk",
     "logsumexp",
+    "perplexity",
     "rms_norm",
+    "sample",
+    "scores",
     "softmax",
     "topk",
+    "verify",
 ]
 
 
@@ -53,6 +66,8 @@ def logits(
     bias: ArrayLike | None = None,
     softcap: float | None = None,
     scale: float | None = None,
+    mask: ArrayLike | None = None,
+    allowed_ids: Any = None,
     out: NDArray[Any] | None = None,
     threads: int | None = None,
 ) -> NDArray[Any]:
@@ -71,6 +86,11 @@ def logits(
         ``c`` in ``c * tanh(z / c)``, applied after the bias; above 0 and finite.
     scale : float, optional
         Finite factor, applied last.
+    mask : array_like of int32 or uint32, shape (..., W) or (W,), optional
+        Bits of allowed ids, id 0 the least significant bit of the first word: W is V / 32 or more, rounded up, and bits
+        past V are ignored. One row of words may stand for all. Logits of other ids are -inf.
+    allowed_ids : array_like of ids, or list of such, optional
+        The same as a list of ids for all rows, or a list with one for each row. Not together with `mask`.
     out : ndarray, shape (..., V), optional
         Filled and returned: the result's dtype, writeable, any strides, apart from every input in memory.
     threads : int, optional
@@ -84,9 +104,12 @@ def logits(
     Raises
     ------
     ValueError
-        Shapes that do not match, a softcap or scale out of range, an `out` of another shape, read-only or overlapping.
+        Shapes that do not match, a softcap or scale out of range, a mask that is too short, both a mask and
+        `allowed_ids`, an `out` of another shape, read-only or overlapping.
     TypeError
         A dtype outside the table, float64 beside something narrower, an `out` of another dtype.
+    IndexError
+        An allowed id that is none.
 
     Notes
     -----
@@ -101,12 +124,13 @@ def logits(
     h, w = checks.hidden_and_weight(hidden, weight)
     b = checks.vector("bias", bias, "V", w.memory.shape[0], f"weight of shape {w.memory.shape}")
     cap, factor = checks.softcap_of(softcap), checks.scale_of(scale)
+    usable = _usable(h, w, mask, allowed_ids, None)
     checks.check_threads(threads)
     shape, dtype = (*h.memory.shape[:-1], w.memory.shape[0]), checks.result_dtype(h)
-    checks.check_out(out, shape, dtype, {"hidden": h, "weight": w, "bias": b})
+    checks.check_out(out, shape, dtype, {"hidden": h, "weight": w, "bias": b, **usable.inputs})
     with np.errstate(all="ignore"):
-        z = adjust(h.values @ w.values.T, None if b is None else b.values, cap, factor)
-    return checks.deliver(z, dtype, out)
+        z_nv = adjust(h.rows() @ w.values.T, None if b is None else b.values, cap, factor)
+    return checks.deliver(usable.spread(z_nv).reshape(shape), dtype, out)
 
 
 def logits_topk(
@@ -117,26 +141,33 @@ def logits_topk(
     bias: ArrayLike | None = None,
     softcap: float | None = None,
     scale: float | None = None,
+    mask: ArrayLike | None = None,
+    allowed_ids: Any = None,
+    vocab_ids: ArrayLike | None = None,
     threads: int | None = None,
 ) -> TopK:
     """Return the k largest logits of every hidden state: ``topk(logits(hidden, weight, ...), k)``.
 
     Parameters
     ----------
-    hidden, weight, bias, softcap, scale, threads
+    hidden, weight, bias, softcap, scale, mask, allowed_ids, threads
         As in `logits`.
     k : int
         0 to V.
+    vocab_ids : array_like of ids, shape (V,), optional
+        What the rows of a pruned weight stand for, strictly ascending. All ids, here and in `mask` and `allowed_ids`,
+        are then these, the vocabulary ends with the last of them (and so does k), and others are not allowed.
 
     Returns
     -------
     TopK
-        ``values`` (..., k) of the logits' dtype and ``indices`` (..., k) int64, best first.
+        ``values`` (..., k) of the logits' dtype and ``indices`` (..., k) int64, best first; where fewer are allowed,
+        -inf and -1 at the end.
 
     Raises
     ------
-    ValueError, TypeError
-        As `logits` and `topk`.
+    ValueError, TypeError, IndexError
+        As `logits` and `topk`; `vocab_ids` of another length or that do not ascend.
 
     Notes
     -----
@@ -144,9 +175,14 @@ def logits_topk(
     tie and the lower index comes first. Memory: all N x V logits, which the native function never holds.
     NaN, infinities and ties: as `topk`.
     """
-    _, w = checks.hidden_and_weight(hidden, weight)
-    checks.k_of(k, w.memory.shape[0])
-    return topk(logits(hidden, weight, bias=bias, softcap=softcap, scale=scale, threads=threads), k)
+    h, w = checks.hidden_and_weight(hidden, weight)
+    usable = _usable(h, w, mask, allowed_ids, vocab_ids)
+    count = checks.k_of(k, usable.n_ids)
+    z = logits(hidden, weight, bias=bias, softcap=softcap, scale=scale, threads=threads)
+    z = usable.spread(z.reshape(math.prod(z.shape[:-1]), z.shape[-1]))
+    ids = best_ids(z, usable.has, count)
+    shape = (*h.memory.shape[:-1], count)
+    return TopK(at_ids(z, ids, -np.inf).reshape(shape), ids.reshape(shape))
 
 
 def topk(logits: ArrayLike, k: int, *, threads: int | None = None) -> TopK:
@@ -184,11 +220,9 @@ def topk(logits: ArrayLike, k: int, *, threads: int | None = None) -> TopK:
     x = checks.rows("logits", logits, "V")
     count = checks.k_of(k, x.memory.shape[-1])
     checks.check_threads(threads)
-    is_nan = np.isnan(x.values)
-    # lexsort is stable, its last key is the primary one, and ascending: False (NaN) before True.
-    order = np.lexsort((np.where(is_nan, 0.0, -x.values), ~is_nan), axis=-1)[..., :count]
+    order = best_first(x.values)[..., :count]
     values = np.take_along_axis(x.values, order, axis=-1)
-    return TopK(checks.deliver(values, checks.result_dtype(x), None), order.astype(np.int64))
+    return TopK(checks.deliver(values, checks.result_dtype(x), None), order)
 
 
 def softmax(
@@ -269,12 +303,8 @@ def log_softmax(
     """
     x, t, dtype = _row_arguments(logits, temperature, threads)
     checks.check_out(out, x.memory.shape, dtype, {"logits": x}, in_place="logits")
-    if x.values.size == 0:
-        return checks.deliver(x.values, dtype, out)
     with np.errstate(all="ignore"):
-        lse = log_sum_exp(x.values, t)
-        log_probabilities = (x.values - lse.maximum) / t - np.log1p(lse.rest)
-    return checks.deliver(np.where(np.isfinite(lse.maximum), log_probabilities, np.nan), dtype, out)
+        return checks.deliver(log_probabilities(x.values, t), dtype, out)
 
 
 def logsumexp(
@@ -315,6 +345,12 @@ def logsumexp(
         lse = log_sum_exp(x.values, t)
         total = np.where(np.isfinite(lse.maximum), lse.maximum / t + np.log1p(lse.rest), lse.maximum)
     return checks.deliver(total[..., 0], dtype, out)
+
+
+def _usable(h: checks.Operand, w: checks.Operand, mask: Any, allowed_ids: Any, vocab_ids: Any) -> Allowed:
+    """Read which ids the rows of hidden may use of those of the weight."""
+    shape = h.memory.shape
+    return allowed(mask, allowed_ids, vocab_ids, shape[:-1], w.memory.shape[0], f"hidden of shape {shape}")
 
 
 def _row_arguments(

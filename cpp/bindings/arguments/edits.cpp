@@ -1,6 +1,8 @@
 #include "bindings/arguments/edits.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "bindings/arguments/array.hpp"
 #include "bindings/arguments/dlpack.hpp"
@@ -36,11 +38,20 @@ struct Ids {
   std::string expected() const { return vocabulary > 0 ? "an id from 0 to V - 1 = " + std::to_string(vocabulary - 1) : "no id, as V = 0"; }
 
   int64_t key(py::handle object, int64_t row) const {
-    const py::int_ index = any_integer_option(name, object, expected());
+    const py::int_ index = any_integer_option(name, object, "an integer as key");
     int overflow = 0;
     const long long id = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
     if (overflow != 0 || id < 0 || id >= vocabulary) index_error(name, expected(), value_text(index) + rows.in_row(row));
     return id;
+  }
+
+  int64_t count_of(py::handle object, int64_t row) const {
+    const std::string wanted = "an integer of at least 0 as count of an id";
+    const py::int_ count = any_integer_option(name, object, wanted);
+    int overflow = 0;
+    const long long n = PyLong_AsLongLongAndOverflow(count.ptr(), &overflow);
+    if (overflow < 0 || n < 0) value_error(name, wanted, value_text(count) + rows.in_row(row));
+    return overflow > 0 ? std::numeric_limits<int64_t>::max() : n;
   }
 
   // Calls see(id, count) for every id of a row; an array has each with count 1, as often as it stands there.
@@ -49,8 +60,7 @@ struct Ids {
     if (item.is_none()) return;
     if (is_dict(item)) {
       for (const auto& [id, count] : py::reinterpret_borrow<py::dict>(item)) {
-        const int64_t n = integer_of_at_least(name, count, 0);
-        const int64_t place = key(id, row);
+        const int64_t place = key(id, row), n = count_of(count, row);
         if (n > 0) see(place, n);
       }
       return;
@@ -58,17 +68,14 @@ struct Ids {
     const bool tensor = !py::isinstance<py::array>(item) && speaks_dlpack(item);
     const py::array array = tensor ? array_of(name, tensor_from_dlpack(name, item)) : array_as_is(name, item);
     const char kind = array.dtype().kind();
-    if (array.ndim() != 1 || (kind != 'i' && kind != 'u' && array.size() > 0)) {
-      const std::string wanted = "a one-dimensional array of ids, or {id: count}";
-      const std::string got = std::string(py::str(array.dtype().attr("name"))) + " of shape " + shape_text(shape_of(array)) + rows.in_row(row);
-      if (array.ndim() != 1) value_error(name, wanted, got);
-      type_error(name, wanted, got);
-    }
+    if (kind != 'i' && kind != 'u' && (array.size() > 0 || !is_sequence_of_numbers(item)))
+      type_error(name, "an integer dtype", std::string(py::str(array.dtype().attr("name"))) + " of shape " + shape_text(shape_of(array)) + rows.in_row(row));
+    if (array.ndim() != 1) value_error(name, "ids of one dimension", "shape " + shape_text(shape_of(array)) + rows.in_row(row));
     if (array.size() == 0) return;
     const Integers all = integers_of(array);
     for (size_t i = 0; i < all.bits.size(); ++i) {
       const auto at = static_cast<int64_t>(i);
-      if (!all.is_below(at, vocabulary)) index_error(name, expected(), all.text(at) + " at position " + std::to_string(i) + rows.of_row(row));
+      if (!all.is_below(at, vocabulary)) index_error(name, expected(), all.text(at) + " at position " + std::to_string(i) + rows.in_row(row));
       see(static_cast<int64_t>(all.bits[i]), int64_t{1});
     }
   }
@@ -82,8 +89,13 @@ struct Seen {
 };
 
 double bias_of(py::handle object, int64_t id, const std::string& in_row) {
-  const char* expected = "finite numbers or -inf";
-  const double bias = real_option("logit_bias", object, expected);
+  const char* expected = "a finite number or -inf";
+  double bias = 0;
+  try {
+    bias = real_option("logit_bias", object, expected);
+  } catch (const py::type_error&) {
+    type_error("logit_bias", expected, value_text(object) + " for id " + std::to_string(id) + in_row);
+  }
   if (std::isnan(bias) || (std::isinf(bias) && bias > 0)) value_error("logit_bias", expected, number_text(bias) + " for id " + std::to_string(id) + in_row);
   return bias;
 }
@@ -97,8 +109,8 @@ void add_edits(const py::kwargs& given, const RowShape& rows, int64_t vocabulary
                                                  [](double x) { return x > 0 && std::isfinite(x); });
   const PerRow<double> presence = reals_by_row("presence_penalty", argument("presence_penalty"), rows, "a finite number", finite);
   const PerRow<double> frequency = reals_by_row("frequency_penalty", argument("frequency_penalty"), rows, "a finite number", finite);
-  const std::string id_words = "an array of ids or {id: count}";
-  const std::vector<py::object> biases = items_by_row("logit_bias", argument("logit_bias"), rows, is_dict, true, "{id: number}");
+  const std::string id_words = "an array of ids or their counts";
+  const std::vector<py::object> biases = items_by_row("logit_bias", argument("logit_bias"), rows, is_dict, true, "a dictionary");
   const std::vector<py::object> history = items_by_row("history", argument("history"), rows, is_ids, false, id_words);
   const std::vector<py::object> output = items_by_row("output", argument("output"), rows, is_ids, false, id_words);
   const Ids bias_ids{"logit_bias", rows, vocabulary}, history_ids{"history", rows, vocabulary}, output_ids{"output", rows, vocabulary};
@@ -109,12 +121,12 @@ void add_edits(const py::kwargs& given, const RowShape& rows, int64_t vocabulary
     const auto at = static_cast<size_t>(row);
     const double p = presence[row], f = frequency[row], r = repetition[row];
     if ((p != 0 || f != 0) && output[at].is_none())
-      value_error("output", std::string("the ids generated so far, which ") + (p != 0 ? "presence_penalty" : "frequency_penalty") + " counts",
-                  "None" + rows.in_row(row), "pass [] before the first one");
+      value_error(p != 0 ? "presence_penalty" : "frequency_penalty", "0 without output", number_text(p != 0 ? p : f) + rows.in_row(row),
+                  "pass output, the ids that were generated");
     seen.clear();
     const py::object& bias = biases[at];
     if (!bias.is_none()) {
-      if (!is_dict(bias)) type_error("logit_bias", "{id: number}", "a " + type_text(bias) + rows.in_row(row));
+      if (!is_dict(bias)) type_error("logit_bias", "a dictionary of ids", type_text(bias) + rows.in_row(row));
       for (const auto& [id, value] : py::reinterpret_borrow<py::dict>(bias)) {
         const int64_t key = bias_ids.key(id, row);
         seen.push_back({key, 0, bias_of(value, key, rows.in_row(row)), false});

@@ -16,17 +16,20 @@ bool has_axes(py::handle object) {
   return speaks_dlpack(object) || is_sequence_of_numbers(object);
 }
 
-std::string expected_shape(const std::string& expected, const RowShape& rows) {
-  return expected + ", one for all rows or of shape " + shape_text(rows.shape) + " as the rows of " + rows.origin;
+constexpr const char* kReals = "a real number or one for each row";
+
+std::string expected_shape(const RowShape& rows) {
+  return "a number or shape " + shape_text(rows.shape) + ", one for each row of " + rows.origin;
 }
 
 // An integer of any size, as far as 64 bits hold it.
 struct Whole {
   uint64_t bits = 0;
   bool negative = false, beyond = false;
+  std::string digits;  // of what is beyond
 
   std::string text() const {
-    if (beyond) return negative ? "an integer below -2^63" : "an integer above 2^64 - 1";
+    if (beyond) return digits;
     return negative ? std::to_string(static_cast<int64_t>(bits)) : std::to_string(bits);
   }
 };
@@ -34,19 +37,19 @@ struct Whole {
 Whole whole_of(const py::int_& index) {
   int overflow = 0;
   const long long x = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
-  if (overflow == 0) return {static_cast<uint64_t>(x), x < 0, false};
-  if (overflow < 0) return {0, true, true};
+  if (overflow == 0) return {static_cast<uint64_t>(x), x < 0, false, {}};
+  if (overflow < 0) return {0, true, true, value_text(index)};
   const unsigned long long u = PyLong_AsUnsignedLongLong(index.ptr());
-  if (!PyErr_Occurred()) return {u, false, false};
+  if (!PyErr_Occurred()) return {u, false, false, {}};
   PyErr_Clear();
-  return {0, false, true};
+  return {0, false, true, value_text(index)};
 }
 
 // Nested sequences: NumPy makes float64 of integers that no dtype of it holds together.
 void collect(const char* name, py::handle object, const RowShape& rows, size_t axis, const std::string& expected, std::vector<Whole>& to) {
   if (axis == rows.shape.size()) return to.push_back(whole_of(any_integer_option(name, object, expected)));
   if (!is_sequence_of_numbers(object) || py::len(object) != static_cast<size_t>(rows.shape[axis]))
-    value_error(name, expected_shape(expected, rows), "a " + type_text(object) + " of another shape");
+    value_error(name, expected_shape(rows), "a " + type_text(object) + " of another shape");
   // Items are held while they are looked at: a sequence may make them as it is asked.
   for (int64_t i = 0; i < rows.shape[axis]; ++i) collect(name, py::object(object[py::int_(i)]), rows, axis + 1, expected, to);
 }
@@ -59,13 +62,13 @@ PerRow<Whole> wholes_by_row(const char* name, py::handle object, const RowShape&
   const char kind = array.dtype().kind();
   const bool sequence = !py::isinstance<py::array>(object) && is_sequence_of_numbers(object);
   if (kind != 'i' && kind != 'u') {
-    if (!sequence) type_error(name, expected_shape(expected, rows), "dtype " + std::string(py::str(array.dtype().attr("name"))));
+    if (!sequence) type_error(name, expected + ", or one for each row", "dtype " + std::string(py::str(array.dtype().attr("name"))));
     collect(name, object, rows, 0, expected, result.values);
     return result;
   }
-  if (shape_of(array) != rows.shape) value_error(name, expected_shape(expected, rows), "shape " + shape_text(shape_of(array)));
+  if (shape_of(array) != rows.shape) value_error(name, expected_shape(rows), "shape " + shape_text(shape_of(array)));
   const Integers all = integers_of(array);
-  for (const uint64_t bits : all.bits) result.values.push_back({bits, all.is_signed && static_cast<int64_t>(bits) < 0, false});
+  for (const uint64_t bits : all.bits) result.values.push_back({bits, all.is_signed && static_cast<int64_t>(bits) < 0, false, {}});
   return result;
 }
 
@@ -84,19 +87,20 @@ std::string RowShape::in_row(int64_t row) const {
   return " in row " + (shape.size() == 1 ? std::to_string(row) : position_text(row, shape));
 }
 
-std::string RowShape::of_row(int64_t row) const {
-  if (shape.empty()) return "";
-  return " of row " + (shape.size() == 1 ? std::to_string(row) : position_text(row, shape));
-}
-
 PerRow<double> reals_by_row(const char* name, py::handle object, const RowShape& rows, const std::string& expected, bool (*holds)(double)) {
   PerRow<double> result;
   if (has_axes(object)) {
-    const SmallArray array = small_array(name, object, rows.shape, expected_shape(expected, rows), true);
+    if (py::isinstance<py::array>(object) && !is_real(py::reinterpret_borrow<py::array>(object).dtype()))
+      type_error(name, kReals, "dtype " + std::string(py::str(object.attr("dtype").attr("name"))));
+    const SmallArray array = small_array(name, object, rows.shape, expected_shape(rows), true);
     result.values.assign(array.doubles(), array.doubles() + rows.count());
     result.single = false;
   } else {
-    result.values.push_back(real_option(name, object, expected));
+    try {
+      result.values.push_back(real_option(name, object, kReals));
+    } catch (const py::value_error&) {
+      value_error(name, expected, "an integer beyond the range of float64");
+    }
   }
   for (size_t i = 0; i < result.values.size(); ++i)
     if (!holds(result.values[i])) value_error(name, expected, number_text(result.values[i]) + place_of(rows, result.single, i));
@@ -104,7 +108,7 @@ PerRow<double> reals_by_row(const char* name, py::handle object, const RowShape&
 }
 
 PerRow<int64_t> integers_by_row(const char* name, py::handle object, const RowShape& rows, int64_t least) {
-  const std::string expected = "an integer of at least " + std::to_string(least);
+  const std::string expected = "an integer >= " + std::to_string(least);
   const PerRow<Whole> wholes = wholes_by_row(name, object, rows, expected);
   PerRow<int64_t> result{{}, wholes.single};
   constexpr int64_t most = std::numeric_limits<int64_t>::max();
@@ -135,10 +139,11 @@ std::vector<py::object> items_by_row(const char* name, py::handle object, const 
   if (object.is_none()) return std::vector<py::object>(n, py::none());
   if (is_item(object) && (shared || n == 1)) return std::vector<py::object>(n, py::reinterpret_borrow<py::object>(object));
   const bool listed = PySequence_Check(object.ptr()) && !PyUnicode_Check(object.ptr()) && !PyBytes_Check(object.ptr());
-  const std::string expected = words + (shared ? ", or one a row" : n == 1 ? "" : ", one a row") + " for the " + std::to_string(n) + " rows of " + rows.origin;
-  if (!listed) type_error(name, expected, "a " + type_text(object));
+  if (!listed && !is_item(object)) type_error(name, words + ", or a list of them for the rows", type_text(object));
+  const std::string expected = "a list of " + std::to_string(n) + ", one for each row of " + rows.origin;
+  if (is_item(object)) value_error(name, expected, type_text(object) + " for all");
   const auto sequence = py::reinterpret_borrow<py::sequence>(object);
-  if (py::len(sequence) != n || is_item(object)) value_error(name, expected, "a " + type_text(object) + " of " + std::to_string(py::len(sequence)) + " items");
+  if (py::len(sequence) != n) value_error(name, expected, std::to_string(py::len(sequence)));
   std::vector<py::object> items;
   for (size_t i = 0; i < n; ++i) items.push_back(py::object(sequence[i]));
   return items;

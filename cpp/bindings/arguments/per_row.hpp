@@ -17,7 +17,6 @@ struct RowShape {
   int64_t count() const;
   // " in row 2", by all its indices where there are several axes; nothing where there is no axis.
   std::string in_row(int64_t row) const;
-  std::string of_row(int64_t row) const;
 };
 
 // Numbers by row, or a single one.

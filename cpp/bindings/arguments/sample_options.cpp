@@ -29,7 +29,7 @@ FilterOrder order_option(py::handle object) {
 
 Logprobs logprobs_option(py::handle object) {
   if (object.is_none()) return Logprobs::none;
-  const char* expected = "'raw', 'processed' or None";
+  const char* expected = "'raw' or 'processed'";
   const std::string word = word_of("logprobs", object, expected);
   if (word == "raw") return Logprobs::raw;
   if (word == "processed") return Logprobs::processed;
