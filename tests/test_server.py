@@ -299,7 +299,7 @@ BAD_NEXT: list[tuple[Any, str, str]] = [
     ({"hidden": H, "temperature": -1}, "temperature", "expected >= 0 and finite, got -1"),
     ({"hidden": H, "temperature": [0.5]}, "temperature", "expected a number"),
     ({"hidden": H, "top_k": 1.5}, "top_k", "expected an integer, got 1.5"),
-    ({"hidden": H, "top_k": -2}, "top_k", "expected an integer of at least -1, got -2"),
+    ({"hidden": H, "top_k": -2}, "top_k", "expected an integer >= -1, got -2"),
     ({"hidden": H, "top_p": 0}, "top_p", "expected > 0 and <= 1, got 0"),
     ({"hidden": H, "min_p": 1.5}, "min_p", "expected >= 0 and <= 1, got 1.5"),
     ({"hidden": H, "typical_p": 2}, "typical_p", "expected > 0 and <= 1, got 2"),
