@@ -59,6 +59,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--max-queue", type=int, default=default.queued, help="waiting before 503 (%(default)s)")
     parser.add_argument("--max-body", type=int, default=default.body_bytes, help="bytes of a body (%(default)s)")
     parser.add_argument("--max-states", type=int, default=default.states, help="states of a text (%(default)s)")
+    parser.add_argument("--max-connections", type=int, default=1024, help="at a time (%(default)s); others get 503")
     parser.add_argument("--timeout", type=float, default=default.seconds, help="seconds of a request (%(default)s)")
     parser.add_argument("--drain-seconds", type=float, default=1.0, help="least time of draining (%(default)s)")
     parser.add_argument("--threads", type=int, help="threads of a step; default: all allowed")
@@ -90,6 +91,7 @@ def main(arguments: list[str] | None = None) -> None:
         port=args.port,
         log_level="warning",
         access_log=False,
+        limit_concurrency=args.max_connections,
         timeout_graceful_shutdown=int(args.timeout) + 1,
     )
     print(f"{path.stem}: {head!r} on http://{args.host}:{args.port}", flush=True)
