@@ -123,10 +123,15 @@ def test_import_takes_only_what_it_needs() -> None:
         "_quantize",
         "_quantized_weight",
         "_runtime",
+        "_sample",
+        "_sample_result",
         "_scores",
         "_softmax",
         "_top_k",
+        "_token_scores",
         "_typing",
+        "_verified",
+        "_verify",
     }
     assert set(fresh.output(code).split()) == {"lmhead_native"} | {f"lmhead_native.{name}" for name in own}
 

@@ -158,7 +158,7 @@ bool write_probabilities(Masses& masses, const T* y, int64_t n, const Filters& f
 
 // (..., V) of float64: the probability of each id under its row's draw, 0 where it is not kept.
 py::array_t<double> processed_probabilities(py::handle object, py::handle temperature, py::handle top_k, py::handle top_p, py::handle min_p,
-                                            py::handle typical_p, const std::string& order, py::handle threads) {
+                                            py::handle typical_p, const std::string& order, py::handle threads, const std::string& name) {
   const Operand logits = row_operand("logits", "(..., V)", object);
   const Rows rows = logits.rows();
   const RowFilters filters = row_filters(rows.n_rows, temperature, top_k, top_p, min_p, typical_p, order);
@@ -180,7 +180,7 @@ py::array_t<double> processed_probabilities(py::handle object, py::handle temper
     if (logits.dtype == DType::float64) run(double{});
     else run(float{});
   }
-  if (wrong_row >= 0) value_error("logits", "finite logits to draw from in row " + std::to_string(wrong_row), "NaN, +inf, or none above -inf");
+  if (wrong_row >= 0) value_error(name.c_str(), "finite logits to draw from in row " + std::to_string(wrong_row), "NaN, +inf, or none above -inf");
   return probabilities;
 }
 
@@ -190,7 +190,8 @@ void bind_filters(py::module_& m) {
   m.def("kept_ids", &kept_ids, py::arg("logits"), py::arg("temperature") = 1.0, py::arg("top_k") = 0, py::arg("top_p") = 1.0, py::arg("min_p") = 0.0,
         py::arg("typical_p") = 1.0, py::arg("order") = "hf", py::arg("from_best") = false, py::arg("threads") = py::none());
   m.def("processed_probabilities", &processed_probabilities, py::arg("logits"), py::arg("temperature") = 1.0, py::arg("top_k") = 0,
-        py::arg("top_p") = 1.0, py::arg("min_p") = 0.0, py::arg("typical_p") = 1.0, py::arg("order") = "hf", py::arg("threads") = py::none());
+        py::arg("top_p") = 1.0, py::arg("min_p") = 0.0, py::arg("typical_p") = 1.0, py::arg("order") = "hf", py::arg("threads") = py::none(),
+        py::arg("name") = "logits");
 }
 
 }  // namespace lmhead

@@ -26,9 +26,12 @@ from ._quantized_weight import QuantizedWeight
 from ._runtime import get_num_threads, isa, set_num_threads, show_config
 from ._sample import logits_sample, sample
 from ._sample_result import Sample
-from ._scores import TokenScores, logits_scores, perplexity, scores
+from ._scores import logits_scores, perplexity, scores
 from ._softmax import log_softmax, logsumexp, softmax
+from ._token_scores import TokenScores
 from ._top_k import ScreenedTopK, TopK, logits_topk, topk
+from ._verified import Verified
+from ._verify import verify
 
 if TYPE_CHECKING:
     from . import reference as reference
@@ -43,6 +46,7 @@ __all__ = [
     "ScreenedTopK",
     "TokenScores",
     "TopK",
+    "Verified",
     "__version__",
     "check_gradients",
     "cross_entropy",
@@ -68,6 +72,7 @@ __all__ = [
     "show_config",
     "softmax",
     "topk",
+    "verify",
 ]
 
 

@@ -267,6 +267,9 @@ def kept_ids(
     threads: int | None = None,
 ) -> list[tuple[Ids, float, float, bool, bool]]: ...
 
+# A copy of logits with -inf where an id is not allowed and with biases and penalties: what the filters of a draw see.
+def edited_logits(logits: Array, **given: Any) -> NDArray[Any]: ...
+
 # float64 of the shape of logits: what a draw is made from, 0 where an id is not kept.
 def processed_probabilities(
     logits: Array,
@@ -278,4 +281,5 @@ def processed_probabilities(
     typical_p: Any = 1.0,
     order: str = "hf",
     threads: int | None = None,
+    name: str = "logits",
 ) -> NDArray[Any]: ...

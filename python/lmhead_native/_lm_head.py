@@ -16,7 +16,8 @@ from ._linear_cross_entropy import linear_cross_entropy
 from ._logits import logits
 from ._sample import head_sample
 from ._sample_result import Sample
-from ._scores import TokenScores, logits_scores
+from ._scores import logits_scores
+from ._token_scores import TokenScores
 from ._top_k import ScreenedTopK, TopK
 from ._typing import AllowedIds, Array, Result, Weight
 

@@ -19,6 +19,9 @@ from ._reference_checks import Given, Operand
 
 MASK_BITS = 32
 
+# A set of allowed ids has a bit for each.
+MOST_IDS = 2**31
+
 
 class Allowed(NamedTuple):
     """What n rows may use of the ids from 0 to n_ids - 1: ``has`` is (n, n_ids), perhaps a view of one row.
@@ -79,7 +82,9 @@ def _vocab_ids(value: Any, vocabulary: int) -> NDArray[np.int64]:
     numbers = [int(i) for i in ids]
     for position, number in enumerate(numbers):
         before = numbers[position - 1] if position else -1
-        if number <= before or number >= 2**63 - 1:
+        if number >= MOST_IDS:
+            raise ValueError(f"vocab_ids: expected ids from 0 to {MOST_IDS - 1}, got {number} at position {position}")
+        if number <= before:
             fact = f"{number} after {before}" if position else f"{number}"
             raise ValueError(
                 f"vocab_ids: expected strictly ascending ids of at least 0, got {fact} at position {position}"

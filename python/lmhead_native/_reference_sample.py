@@ -86,7 +86,8 @@ def logits_sample(
 
     Notes
     -----
-    The logits stay float64, where the native function has them in the result's dtype. Everything else: as `sample`.
+    The logits stay float64, where the native function has them in the result's dtype. NaN, inf and everything else: as
+    `sample`.
     """
     h, w = checks.hidden_and_weight(hidden, weight)
     b = checks.vector("bias", bias, "V", w.memory.shape[0], f"weight of shape {w.memory.shape}")
@@ -192,7 +193,8 @@ def sample(
     dtype; all else is float64. The maximum is taken of ``(z - max z) / T + G``, so that a large common offset does not
     swallow the noise.
 
-    Rank, in top_k, top_p and lists: descending logit, then ascending id. Memory: several float64 arrays of the
+    Rank, in top_k, top_p and lists: descending logit, then ascending id. NaN in a row, +inf unless it is greedy, and
+    nothing above -inf are refused; -inf is never drawn. Memory: several float64 arrays of the
     logits' size.
     """
     x = checks.rows("logits", logits, "V")

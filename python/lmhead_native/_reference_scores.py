@@ -70,7 +70,8 @@ def logits_scores(
 
     Notes
     -----
-    The logits stay float64, where the native function has them in the result's dtype. Everything else: as `scores`.
+    The logits stay float64, where the native function has them in the result's dtype. NaN, inf and everything else: as
+    `scores`.
     """
     h, w = checks.hidden_and_weight(hidden, weight)
     b = checks.vector("bias", bias, "V", w.memory.shape[0], f"weight of shape {w.memory.shape}")
@@ -196,6 +197,7 @@ def perplexity(
     Notes
     -----
     The log-probabilities are those of `logits_scores`, rounded to its dtype; their sum and its exponential are float64.
+    NaN where nothing counts or a counted row has NaN.
     """
     if targets is None:
         raise TypeError("targets: expected an integer dtype, got None")

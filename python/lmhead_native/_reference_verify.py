@@ -113,6 +113,8 @@ def verify(
     ``max(p - q, 0)``, normalised, by the Gumbel noise of its position. The tokens are distributed as the target's own,
     if the drafts were drawn from q with noise of their own: by another seed. After K accepted drafts the last token is
     the target's own draw.
+
+    NaN and inf are refused as `logits_sample` refuses them, in every position.
     """
     h, w = checks.hidden_and_weight(hidden, weight)
     b = checks.vector("bias", bias, "V", w.memory.shape[0], f"weight of shape {w.memory.shape}")

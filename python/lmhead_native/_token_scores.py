@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ._typing import Ids, Result
 
 
 class TokenScores(NamedTuple):
-    """What a row of logits says about its target and about itself.
+    """What the distribution at each position says of its target, and of itself.
 
-    The shape is that of the targets, less `shift` columns; "ignored" are positions whose target is `ignore_index`.
-    Log-probabilities, logsumexp and entropy are those of the final logits over the temperature, in nats, float32
-    (float64 for float64 operands).
+    "The results' shape" is that of the targets, less `shift` columns; without targets it is the leading shape of the
+    rows. Floating fields are float32, or float64 for float64 operands. All are of the final logits, after bias, cap,
+    scale and temperature; logarithms are natural.
 
     Attributes
     ----------
-    logprob : ndarray or None
-        The target's log-probability, -inf where it is not allowed; 0 where ignored. None without targets.
-    logsumexp : ndarray
-        ``log sum exp(z / T)``; NaN where ignored.
-    rank : ndarray of int64 or None
-        1 + the number of tokens that are strictly better than the target, of equals those with a lower id; -1 where
-        ignored or not allowed. None without targets.
-    entropy : ndarray
-        ``-sum p log p``; NaN where ignored.
-    argmax : ndarray of int64
-        The best token, the lowest id of equals, the first NaN if there is one; -1 where ignored or none is allowed.
-    top_logprobs : ndarray, shape (..., top_n), or None
-        The log-probabilities of the best, -inf where there are no more, NaN where ignored; None with ``top_n=0``.
-    top_ids : ndarray of int64, shape (..., top_n), or None
-        Their ids, best first, -1 where there are no more or ignored.
-    chosen_logprobs : ndarray, shape (..., m), or None
-        The log-probabilities of the ids in `chosen`, -inf where not allowed, NaN where ignored; None without them.
+    logprob : ndarray of the results' shape, or None
+        Log-probability of the target; 0 where the target is ignored. None without targets.
+    logsumexp : ndarray of the results' shape
+        ``log sum exp`` of the row; NaN where ignored.
+    rank : ndarray of int64, of the results' shape, or None
+        1 + the number of ids that stand before the target in `logits_topk`'s order: 1 is the greedy choice; -1 where
+        the target is ignored or not allowed. None without targets.
+    entropy : ndarray of the results' shape
+        ``-sum p log p`` of the row; NaN where ignored.
+    argmax : ndarray of int64, of the results' shape
+        The best id, the lower one of equals, the first NaN if there is one; -1 where ignored, and where no id is
+        allowed or V = 0.
+    top_logprobs : ndarray of the results' shape and (..., top_n), or None
+        Log-probabilities of the `top_n` best ids, best first; NaN where ignored. None for ``top_n=0``.
+    top_ids : ndarray of int64, of the results' shape and (..., top_n), or None
+        These ids, as `logits_topk` lists them; -1 where ignored. None for ``top_n=0``.
+    chosen_logprobs : ndarray of the results' shape and (..., m), or None
+        Log-probabilities of the `chosen` ids; NaN where ignored. None without them.
     """
 
-    logprob: Result | None
+    logprob: Any
     logsumexp: Result
-    rank: Ids | None
+    rank: Any
     entropy: Result
     argmax: Ids
-    top_logprobs: Result | None
-    top_ids: Ids | None
-    chosen_logprobs: Result | None
+    top_logprobs: Any
+    top_ids: Any
+    chosen_logprobs: Any

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _core
-from ._drafts import Drafts, accepted_alike, drafts_of
-from ._reference_allowed import with_axis
-from ._reference_random import rejection_uniforms
-from ._sample import logits_sample, sample  # type: ignore[import-not-found]
-from ._scores import logits_scores  # type: ignore[import-not-found]
+from ._logits import logits
+from ._sample import logits_sample, sample
+from ._scores import logits_scores
 from ._typing import Array, Ids, Result, Weight
 from ._verified import Verified
+
+if TYPE_CHECKING:
+    from ._drafts import Drafts
+
+EDITS = (
+    "mask",
+    "allowed_ids",
+    "logit_bias",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "history",
+    "output",
+)
 
 
 def verify(
@@ -116,11 +128,19 @@ def verify(
     Source: Leviathan et al., "Fast inference from transformers via speculative decoding", 2023 (arXiv:2211.17192).
     """
     given = dict(locals())
+    from ._drafts import accepted_alike, drafts_of  # with the reference, which is imported when it is looked at
+
     vocabulary = _core.weight_facts(weight)[0]
     pruned = np.ravel(np.asarray(vocab_ids if vocab_ids is not None else []))
     n_ids = int(pruned[-1]) + 1 if pruned.size and pruned.dtype.kind in "iu" else vocabulary
     drafts = drafts_of(_shape(hidden), draft_tokens, n_ids, seed, position)
-    head = {"bias": bias, "softcap": softcap, "scale": scale, "vocab_ids": vocab_ids, "threads": threads}
+    head: dict[str, Any] = {
+        "bias": bias,
+        "softcap": softcap,
+        "scale": scale,
+        "vocab_ids": vocab_ids,
+        "threads": threads,
+    }
     k = drafts.ids.shape[1]
     rows = drafts.keywords(given, k + 1)
     _check_draft_model(draft_hidden, draft_weight, (*drafts.shape, k), vocabulary)
@@ -130,17 +150,18 @@ def verify(
     if draft_hidden is None or draft_weight is None:
         accepted = accepted_alike(tokens, drafts.ids)
         return drafts.verified(tokens, accepted, drawn.logprob, drawn.top_ids, drawn.top_logprobs)
-    p = _probabilities(hidden, weight, head, rows).reshape(*tokens.shape, n_ids)
-    q = _probabilities(
-        draft_hidden, draft_weight, {"vocab_ids": vocab_ids, "threads": threads}, drafts.keywords(given, k)
-    ).reshape(*drafts.ids.shape, n_ids)
+    of_draft: dict[str, Any] = {"vocab_ids": vocab_ids, "threads": threads}
+    p = _probabilities("hidden", hidden, weight, head, rows).reshape(*tokens.shape, n_ids)
+    q = _probabilities("draft_hidden", draft_hidden, draft_weight, of_draft, drafts.keywords(given, k))
+    q = q.reshape(*drafts.ids.shape, n_ids)
     tokens, accepted = _rejected(tokens.copy(), drafts, p, q, threads)
     logprob = drawn.logprob
-    if logprobs == "processed":
-        log_p = _probabilities(hidden, weight, head, rows, log=True).reshape(p.shape)
-        logprob = np.take_along_axis(log_p, tokens[..., None], axis=-1)[..., 0].astype(drawn.logprob.dtype)
+    if drawn.logprob is not None and logprobs == "processed":
+        chosen = np.take_along_axis(p, tokens[..., None], axis=-1)[..., 0]
+        with np.errstate(divide="ignore"):  # of tokens behind a rejected draft
+            logprob = np.log(chosen).astype(drawn.logprob.dtype)
     elif logprobs == "raw":
-        allowed = {"mask": mask, "allowed_ids": allowed_ids}
+        allowed: dict[str, Any] = {"mask": mask, "allowed_ids": allowed_ids}
         logprob = logits_scores(hidden, weight, tokens.reshape(drawn.token.shape), **head, **allowed).logprob
     return drafts.verified(tokens, accepted, logprob, drawn.top_ids, drawn.top_logprobs)
 
@@ -149,21 +170,27 @@ def _shape(hidden: Any) -> tuple[int, ...]:
     return tuple(hidden.shape) if hasattr(hidden, "shape") else np.shape(hidden)
 
 
-def _probabilities(
-    hidden: Array, weight: Weight, head: dict[str, Any], rows: dict[str, Any], log: bool = False
-) -> Result:
-    """Return what rows are drawn from, (rows, V) in float64: probabilities, or their logarithms."""
-    of_draw = {name: value for name, value in rows.items() if name not in ("seed", "position", "logprobs", "top_n")}
-    none = {"bias": None, "softcap": None, "scale": None}
-    found: Result = _core.sample_probabilities(  # type: ignore[attr-defined]
-        hidden, weight, **none | head, **of_draw, log=log
-    )
-    return found
+def _probabilities(name: str, hidden: Array, weight: Weight, head: dict[str, Any], rows: dict[str, Any]) -> Result:
+    """Return what rows are drawn from, (..., V) in float64."""
+    z = logits(hidden, weight, **{option: value for option, value in head.items() if option != "vocab_ids"})
+    if head["vocab_ids"] is not None:
+        ids = np.asarray(head["vocab_ids"])
+        full = np.full((*z.shape[:-1], int(ids[-1]) + 1), -np.inf, z.dtype)
+        full[..., ids] = z
+        z = full
+    edited = _core.edited_logits(z, **{option: rows[option] for option in EDITS})
+    flat = {
+        option: np.ravel(rows[option]) if np.ndim(rows[option]) else rows[option]
+        for option in ("temperature", "top_k", "top_p", "min_p", "typical_p")
+    }
+    return _core.processed_probabilities(edited, **flat, order=rows["order"], threads=head["threads"], name=name)
 
 
 def _check_draft_model(hidden: Any, weight: Any, shape: tuple[int, ...], vocabulary: int) -> None:
     if hidden is None and weight is None:
         return
+    from ._reference_allowed import with_axis
+
     if hidden is None or weight is None:
         missing, there = ("draft_hidden", "draft_weight")[:: 1 if hidden is None else -1]
         raise ValueError(f"{missing}: expected an array beside {there}, got None")
@@ -178,6 +205,8 @@ def _check_draft_model(hidden: Any, weight: Any, shape: tuple[int, ...], vocabul
 
 def _rejected(tokens: Ids, drafts: Drafts, p: Result, q: Result, threads: int | None) -> tuple[Ids, Ids]:
     """Return the tokens (S, K + 1) out of the target's draws, and how many drafts of each sequence are accepted."""
+    from ._reference_random import rejection_uniforms
+
     n, k = drafts.ids.shape
     uniforms = rejection_uniforms(drafts.row_seed(k + 1), drafts.row_position(k + 1)).reshape(n, k + 1)[:, :k]
     x = drafts.ids[..., None]
