@@ -9,7 +9,6 @@ import asyncio
 import base64
 import json
 import math
-import os
 import signal
 import subprocess
 import sys
@@ -151,7 +150,7 @@ def test_a_seed_that_was_not_given_is_told() -> None:
 def test_score_says_what_the_library_says(score_rows: int) -> None:
     """Also when the text is cut into pieces."""
     ids = RNG.integers(0, V, 11)
-    ids[4] = -100
+    ids[1:3], ids[4] = HEAD.topk(STATES[:2], 1).indices[:, 0], -100
     body = {"hidden": encoded(STATES[:11]), "ids": ids.tolist(), "top_logprobs": 2}
     answer = ask("/v1/score", body, vocabulary=TEXTS, score_rows=score_rows).json()
     found = HEAD.scores(STATES[:11], ids, shift=1, top_n=2)
@@ -202,7 +201,7 @@ OPTIONS: list[dict[str, Any]] = [
 def test_a_batch_gives_the_bits_of_single_calls(gate: Gate) -> None:
     """Twenty different requests, of which nineteen go into one step."""
     requests = [OPTIONS[i % len(OPTIONS)] | {"seed": 1000 + i, "position": i} for i in range(20)]
-    tops = [i % 4 for i in range(20)]
+    tops = [i % 7 for i in range(20)]  # more than are allowed, too
     answers: list[Answer] = []
 
     async def work(client: Client) -> None:
@@ -235,21 +234,39 @@ def service_of(client: Client) -> Service:
 
 
 def test_texts_of_many_clients_give_the_bits_of_single_calls() -> None:
+    """In steps of so many rows, whatever each wants beside."""
     lengths = [2 + i % 5 for i in range(12)]
     ids = [RNG.integers(0, V, n) for n in lengths]
     answers: list[Answer] = []
 
     async def work(client: Client) -> None:
-        bodies = [{"hidden": encoded(STATES[i : i + n]), "ids": ids[i].tolist()} for i, n in enumerate(lengths)]
+        bodies = [
+            {"hidden": encoded(STATES[i : i + n]), "ids": ids[i].tolist(), "top_logprobs": i % 3}
+            for i, n in enumerate(lengths)
+        ]
         responses = await asyncio.gather(*(client.post("/v1/score", json=body) for body in bodies))
         answers.extend(response.json() for response in responses)
 
-    service = served(work, window=0.1)
-    assert service.counts['steps_total{step="score"}'] == 1
+    service = served(work, window=0.1, score_rows=10)
+    assert service.counts['step_rows_total{step="score"}'] == sum(lengths) - 12 == 33
+    assert service.counts['steps_total{step="score"}'] == 4
     for i, answer in enumerate(answers):
         found = HEAD.scores(STATES[i : i + lengths[i]], ids[i], shift=1)
         assert answer["token_logprobs"][1:] == found.logprob.tolist()
         assert answer["ranks"][1:] == found.rank.tolist()
+        assert [len(one) for one in answer.get("top_logprobs", [None])[1:]] == [i % 3] * (lengths[i] - 1) * (i % 3 > 0)
+
+
+def test_a_step_waits_for_others_until_it_is_full() -> None:
+    async def work(client: Client) -> None:
+        tasks = []
+        for i in range(4):
+            tasks.append(asyncio.create_task(client.post("/v1/next", json={"hidden": H, "seed": i})))
+            await asyncio.sleep(0.01)
+        assert [(await task).status_code for task in tasks] == [200] * 4
+
+    service = served(work, window=60.0, max_batch=2)
+    assert service.counts['steps_total{step="next"}'] == 2
 
 
 def test_a_poisoned_request_fails_alone() -> None:
@@ -375,7 +392,7 @@ def test_other_endpoints_and_methods() -> None:
 
 
 def test_a_body_that_is_too_long_is_not_read() -> None:
-    read = []
+    read: list[int] = []
 
     async def chunks() -> AsyncIterator[bytes]:
         for i in range(100):
@@ -383,8 +400,9 @@ def test_a_body_that_is_too_long_is_not_read() -> None:
             yield b" " * 100
 
     async def work(client: Client) -> None:
-        declared = await client.post("/v1/next", content=b" " * 1001)
+        declared = await client.post("/v1/next", content=chunks(), headers={"content-length": "1001"})
         assert (declared.status_code, declared.json()["error"]["code"]) == (413, "too_large")
+        assert read == []
         assert (await client.post("/v1/next", content=chunks())).status_code == 413
 
     served(work, limits=Limits(body_bytes=1000))
@@ -443,7 +461,7 @@ def test_a_failing_step_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_shutdown_finishes_what_is_queued(gate: Gate) -> None:
     async def run() -> None:
-        service = Service(HEAD, window=0.0)
+        service = Service(HEAD, window=0.0, max_batch=3)
         app = create_app(service)
         transport = httpx.ASGITransport(app)
         async with asyncio.timeout(20), httpx.AsyncClient(transport=transport, base_url=URL) as client:
@@ -491,37 +509,67 @@ def test_the_cases_of_the_load_test(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(case.difference(answer) for case, answer in zip(cases, answers[1:], strict=False))
 
 
+def test_the_end_waits_for_answers_and_for_who_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    uvicorn = pytest.importorskip("uvicorn")
+    from server.__main__ import Server
+
+    service = Service(HEAD)
+    waiting = [1]
+    monkeypatch.setattr(service, "waiting", lambda: waiting[0])
+    server = Server(uvicorn.Config(create_app(service)), service, 0.0)
+    assert not asyncio.run(server.on_tick(1))
+    server.handle_exit(signal.SIGTERM, None)
+    assert service.draining
+    assert not asyncio.run(server.on_tick(1))
+    waiting[0] = 0
+    assert asyncio.run(server.on_tick(1))
+    patient = Server(uvicorn.Config(create_app(service)), service, 3600.0)
+    patient.handle_exit(signal.SIGTERM, None)
+    assert not asyncio.run(patient.on_tick(1))
+    patient.handle_exit(signal.SIGTERM, None)
+    assert asyncio.run(patient.on_tick(1))
+
+
 def test_the_server_as_a_process(tmp_path: Path) -> None:
-    """It says where it is, answers over a socket, and ends well at SIGTERM."""
+    """It says where it is, answers over a socket, and at SIGTERM says so, answers what waits, and ends well."""
     pytest.importorskip("uvicorn")
     from server.load_client import Connection, free_port
 
     port = free_port()
-    examples = Path(__file__).parent.parent / "examples"
     command = [sys.executable, "-m", "server", "--model", str(gguf_file(tmp_path, "F32")), "--port", str(port)]
-    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
-        [*command, "--drain-seconds", "0"], cwd=examples, env=environment, stdout=subprocess.PIPE, text=True
+        [*command, "--window-ms", "300", "--drain-seconds", "0"],
+        cwd=Path(__file__).parent.parent / "examples",
+        stdout=subprocess.PIPE,
+        text=True,
     )
+
+    async def talk() -> None:
+        body = json.dumps({"hidden": [0.0] * 64}).encode()
+        connections = []
+        while len(connections) < 2:
+            try:
+                connections.append(await Connection.open(port))
+            except OSError:  # it says where it is just before it listens
+                await asyncio.sleep(0.01)
+        waiting = asyncio.create_task(connections[0].post("/v1/next", body))
+        while json.loads((await connections[1].get("/health"))[1])["waiting"] == 0:
+            await asyncio.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        while (health := await connections[1].get("/health"))[0] == 200:
+            await asyncio.sleep(0.01)
+        assert (health[0], json.loads(health[1])["status"]) == (503, "draining")
+        assert (await connections[1].post("/v1/next", body))[0] == 503
+        status, answer = await waiting
+        assert (status, json.loads(answer)["position"]) == (200, 0)
+        for connection in connections:
+            connection.close()
+
     try:
         assert process.stdout is not None
         assert f"127.0.0.1:{port}" in process.stdout.readline()
-
-        async def talk() -> None:
-            async with asyncio.timeout(20):
-                while True:
-                    try:
-                        connection = await Connection.open(port)
-                        break
-                    except OSError:
-                        await asyncio.sleep(0.01)
-                status, body = await connection.post("/v1/next", json.dumps({"hidden": [0.0] * 64}).encode())
-                assert (status, json.loads(body)["position"]) == (200, 0)
-                connection.close()
-
-        asyncio.run(talk())
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        asyncio.run(asyncio.wait_for(talk(), 60))
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.communicate()
