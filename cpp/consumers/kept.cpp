@@ -119,26 +119,52 @@ double Kept<T>::weigh_head() {
   return sum;
 }
 
-// What passes the cut-off and has a mass: visit(value, id, mass), by ascending id.
+// The set, some at a time by ascending id: visit(values, y, first, n), where values are value(y), and -inf of what does not pass the cut-off.
 template <class T>
-template <class Visit>
-void Kept<T>::scan(const Visit& visit) {
+template <class Value, class Visit>
+void Kept<T>::look(const Value& value, const Visit& visit) {
+  constexpr double none = -std::numeric_limits<double>::infinity();
+  double values[Masses::kMost];
+  const bool all = cut_off_.keeps_all();
   for (int64_t first = 0; first < set_.n; first += Masses::kMost) {
     const int64_t n = std::min(Masses::kMost, set_.n - first);
     const T* y = set_.values + first;
-    const double* masses = masses_.of(y, n);
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t id = set_.ids ? set_.ids[first + i] : first + i;
-      if (masses[i] > 0 && cut_off_.keeps(y[i], id)) visit(y[i], id, masses[i]);
-    }
+    if (all)
+      for (int64_t i = 0; i < n; ++i) values[i] = value(y[i]);
+    else
+      for (int64_t i = 0; i < n; ++i) values[i] = cut_off_.keeps(y[i], id_of(first + i)) ? value(y[i]) : none;
+    visit(values, y, first, n);
   }
+}
+
+// The same with masses: visit(values, masses, n), 0 of what does not pass.
+template <class T>
+template <class Value, class Visit>
+void Kept<T>::scan(const Value& value, const Visit& visit) {
+  double kept_masses[Masses::kMost];
+  const bool all = cut_off_.keeps_all();
+  look(value, [&](const double* values, const T* y, int64_t first, int64_t n) {
+    const double* masses = masses_.of(y, n);
+    if (all) return visit(values, masses, n);
+    for (int64_t i = 0; i < n; ++i) kept_masses[i] = cut_off_.keeps(y[i], id_of(first + i)) ? masses[i] : 0;
+    visit(values, kept_masses, n);
+  });
+}
+
+template <class T>
+template <class Value>
+CutOff<double> Kept<T>::find(const Value& value, double low, double high, double total, double share) {
+  return share_.find([&](const auto& visit) { scan(value, visit); }, [&](const auto& visit) { look(value, visit); },
+                     [&](int64_t i) { return id_of(i); }, &masses_, low, high, total, share);
 }
 
 template <class T>
 double Kept<T>::total_of_set() {
   if (set_.ids) {
     double sum = 0;
-    scan([&](T, int64_t, double mass) { sum += mass; });
+    scan([](T y) { return double(y); }, [&](const double*, const double* masses, int64_t n) {
+      for (int64_t i = 0; i < n; ++i) sum += masses[i];
+    });
     return sum;
   }
   row_mass_.start(set_.n, masses_.temperature());
@@ -177,8 +203,7 @@ bool Kept<T>::apply_top_p(const LogSum<double>* row_sum) {
   if (!set_.values) return false;
   const double max = masses_.max();
   const double low = std::max(max - masses_.temperature() * lower_end(total, p) - std::fabs(max) * 1e-15, double(std::numeric_limits<T>::lowest()));
-  const CutOff<double> last =
-      share_.find([&](const auto& visit) { scan([&](T y, int64_t id, double mass) { visit(double(y), id, mass); }); }, low, max, total, p);
+  const CutOff<double> last = find([](T y) { return double(y); }, low, max, total, p);
   if (!last.keeps_all()) cut({static_cast<T>(last.value), last.last_id});
   return true;
 }
@@ -235,60 +260,59 @@ template <class T>
 void Kept<T>::typical_of_set() {
   const double p = filters_.typical_p;
   double total = 0, gap = 0;
-  scan([&](T y, int64_t, double mass) {
-    total += mass;
-    gap += mass * masses_.distance(y);
+  scan([&](T y) { return masses_.distance(y); }, [&](const double* distances, const double* masses, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      total += masses[i];
+      gap += masses[i] > 0 ? masses[i] * distances[i] : 0;
+    }
   });
   const double mean = gap / total;
   const auto near = [&](T y) { return -std::fabs(masses_.distance(y) - mean); };
   const double farthest = std::max(mean, lower_end(total, p) - mean) * (1 + 1e-12) + 1e-12;
-  const CutOff<double> last = share_.find(
-      [&](const auto& visit) { scan([&](T y, int64_t id, double mass) { visit(near(y), id, mass); }); }, -farthest, 0, total, p);
-  scan([&](T y, int64_t id, double) {
-    if (!last.keeps(near(y), id)) return;
-    ids_.push_back(id);
-    values_.push_back(y);
+  const CutOff<double> last = find(near, -farthest, 0, total, p);
+  look(near, [&](const double* values, const T* y, int64_t first, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      if (!last.keeps(values[i], first + i)) continue;
+      ids_.push_back(first + i);
+      values_.push_back(y[i]);
+    }
   });
   cut_off_ = {};
   head_.clear();
   set_ = {values_.data(), ids_.data(), count()};
-  if (set_.n > kListedTopK) return;
-  for (int64_t i = 0; i < set_.n; ++i) head_.emplace_back(values_[static_cast<size_t>(i)], ids_[static_cast<size_t>(i)]);
-  std::sort(head_.begin(), head_.end(), [](const Entry& a, const Entry& b) { return a.better(b); });
-  complete_ = true;
+  if (set_.n <= kListedTopK) list_set();
 }
 
 // Everything counts alike: the mass that is reached is a number of ids.
 template <class T>
 bool Kept<T>::apply_large_top_k() {
   if (!set_.values) return false;
+  const double infinity = std::numeric_limits<double>::infinity();
+  const std::vector<double> ones(Masses::kMost, 1.0);
   double low = masses_.max();
-  for (int64_t i = 0; i < set_.n; ++i)
-    if (cut_off_.keeps(set_.values[i], i)) low = std::min(low, double(set_.values[i]));
-  const CutOff<double> last = share_.find(
-      [&](const auto& visit) {
-        for (int64_t i = 0; i < set_.n; ++i)
-          if (cut_off_.keeps(set_.values[i], i)) visit(double(set_.values[i]), i, 1.0);
-      },
-      low, masses_.max(), double(filters_.top_k), 1.0);
+  const auto value = [](T y) { return double(y); };
+  look(value, [&](const double* values, const T*, int64_t, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) low = values[i] > -infinity ? std::min(low, values[i]) : low;
+  });
+  const auto count = [&](const auto& visit) { look(value, [&](const double* values, const T*, int64_t, int64_t n) { visit(values, ones.data(), n); }); };
+  const CutOff<double> last = share_.find(count, [&](const auto& visit) { look(value, visit); }, [](int64_t id) { return id; }, nullptr, low,
+                                          masses_.max(), double(filters_.top_k), 1.0);
   if (!last.keeps_all()) cut({static_cast<T>(last.value), last.last_id});
   return true;
 }
 
 template <class T>
+void Kept<T>::list_set() {
+  for (int64_t i = 0; i < set_.n; ++i)
+    if (cut_off_.keeps(set_.values[i], set_.ids[i])) head_.emplace_back(set_.values[i], set_.ids[i]);
+  if (static_cast<int64_t>(head_.size()) <= kListedTopK) std::sort(head_.begin(), head_.end(), [](const Entry& a, const Entry& b) { return a.better(b); });
+  complete_ = true;
+}
+
+template <class T>
 void Kept<T>::make_list() {
+  if (!complete_) list_set();
   is_list_ = true;
-  if (!complete_) {  // it is one already, but for what was cut off since
-    size_t n = 0;
-    for (size_t i = 0; i < ids_.size(); ++i) {
-      if (!cut_off_.keeps(values_[i], ids_[i])) continue;
-      ids_[n] = ids_[i];
-      values_[n++] = values_[i];
-    }
-    ids_.resize(n);
-    values_.resize(n);
-    return;
-  }
   ids_.clear();
   values_.clear();
   for (const Entry& entry : head_) {

@@ -54,7 +54,7 @@ class Kept {
   // Either a list, or all that passes a cut-off (for filter_row only): what would take longer to list than to test.
   bool is_list() const { return is_list_; }
   int64_t count() const { return static_cast<int64_t>(ids_.size()); }
-  const int64_t* ids() const { return ids_.data(); }  // by rank; more than kListedTopK that typical_p keeps of a row, by id
+  const int64_t* ids() const { return ids_.data(); }  // by rank; where there are more than kListedTopK, by id
   const T* values() const { return values_.data(); }
   const CutOff<T>& cut_off() const { return cut_off_; }
 
@@ -99,8 +99,12 @@ class Kept {
   T least_of_mass(double mass);
   double weigh_head();
   double lower_end(double total, double share) const;
-  template <class Visit> void scan(const Visit& visit);
+  int64_t id_of(int64_t place) const { return set_.ids ? set_.ids[place] : place; }
+  template <class Value, class Visit> void look(const Value& value, const Visit& visit);
+  template <class Value, class Visit> void scan(const Value& value, const Visit& visit);
+  template <class Value> CutOff<double> find(const Value& value, double low, double high, double total, double share);
   double total_of_set();
+  void list_set();
   void make_list();
   void weigh();
 

@@ -9,6 +9,7 @@
 #include <limits>
 #include <vector>
 
+#include "consumers/masses.hpp"
 #include "core/cut_off.hpp"
 
 namespace lmhead {
@@ -16,28 +17,34 @@ namespace lmhead {
 class ShareOfMass {
  public:
   // An item is kept while the mass of those before it (value descending, then id ascending) is less than `share` of `total`; returns the
-  // last one kept. `scan(visit)` calls visit(value, id, mass) for every item by ascending id, the same ones each time; none is above `high`,
-  // and those below `low` are certainly not kept.
-  template <class Scan>
-  CutOff<double> find(const Scan& scan, double low, double high, double total, double share) {
+  // last one kept, or what keeps all. None is above `high`; those below `low` are certainly not kept.
+  // Items come by ascending id, some at a time: `scan(visit)` calls visit(values, masses, n), `look(visit)` visit(values, y, first, n), where
+  // y are the logits that `masses` weighs (null: all have the mass 1) and `id_of(first + i)` is an id. A value of -inf: no item.
+  template <class Scan, class Look, class IdOf>
+  CutOff<double> find(const Scan& scan, const Look& look, const IdOf& id_of, Masses* masses, double low, double high, double total, double share) {
     Buckets buckets(low, high);
-    masses_.assign(kBuckets, 0.0);
-    scan([&](double value, int64_t, double mass) {
-      if (value >= low) masses_[buckets.of(value)] += mass;
+    masses_.assign(kBuckets + 1, 0.0);
+    int32_t places[Masses::kMost];
+    scan([&](const double* values, const double* of, int64_t n) {
+      buckets.of(values, n, places);
+      for (int64_t i = 0; i < n; ++i) masses_[static_cast<size_t>(places[i])] += of[i];
     });
     double before = 0;
     size_t chosen = crossing(total, share, before);
     if (chosen == kBuckets) return {};
     items_.clear();
-    scan([&](double value, int64_t id, double mass) {
-      if (value >= low && buckets.of(value) == chosen) items_.push_back({value, id, mass});
+    look([&](const double* values, const auto* y, int64_t first, int64_t n) {
+      buckets.of(values, n, places);
+      for (int64_t i = 0; i < n; ++i)
+        if (static_cast<size_t>(places[i]) == chosen) items_.push_back({values[i], id_of(first + i), double(y[i])});
     });
+    weigh(masses);
     // Values that are crowded on a scale of their own are cut again; what resists that is sorted after all.
     for (int round = 0; round < 3 && items_.size() > kSorted; ++round) {
       const auto [least, greatest] = std::minmax_element(items_.begin(), items_.end(), [](const Item& a, const Item& b) { return a.value < b.value; });
       if (least->value == greatest->value) break;
       buckets = Buckets(least->value, greatest->value);
-      masses_.assign(kBuckets, 0.0);
+      masses_.assign(kBuckets + 1, 0.0);
       for (const Item& item : items_) masses_[buckets.of(item.value)] += item.mass;
       double before_bucket = before;
       chosen = crossing(total, share, before_bucket);
@@ -63,22 +70,41 @@ class ShareOfMass {
   struct Item {
     double value;
     int64_t id;
-    double mass;
+    double mass;  // its logit, until it has been weighed
   };
 
-  // Equal parts of [low, high], the highest first. Every step is monotone, so better items never have a later bucket.
+  // Equal parts of [low, high], the highest first, and a last one for what is lower. Every step is monotone, so better items never have a
+  // later bucket.
   class Buckets {
    public:
     Buckets(double low, double high)
-        : half_high_(0.5 * high), scale_(std::min(double(kBuckets) / (0.5 * high - 0.5 * low), std::numeric_limits<double>::max())) {}
+        : half_high_(0.5 * high), scale_(std::min((double(kBuckets) - 0.5) / (0.5 * high - 0.5 * low), std::numeric_limits<double>::max())) {}
+    // A loop that compilers make registers of, which know a minimum where single numbers get a branch.
+    void of(const double* values, int64_t n, int32_t* places) const {
+      for (int64_t i = 0; i < n; ++i) {
+        const double place = (half_high_ - 0.5 * values[i]) * scale_;
+        places[i] = static_cast<int32_t>(place < double(kBuckets) ? place : double(kBuckets));
+      }
+    }
     size_t of(double value) const {
-      const double place = (half_high_ - 0.5 * value) * scale_;
-      return place < double(kBuckets) ? static_cast<size_t>(place) : kBuckets - 1;
+      int32_t place;
+      of(&value, 1, &place);
+      return static_cast<size_t>(place);
     }
 
    private:
     double half_high_, scale_;
   };
+
+  void weigh(Masses* masses) {
+    double y[Masses::kMost];
+    for (size_t first = 0; first < items_.size(); first += Masses::kMost) {
+      const size_t n = std::min<size_t>(Masses::kMost, items_.size() - first);
+      for (size_t i = 0; i < n; ++i) y[i] = items_[first + i].mass;
+      const double* of = masses ? masses->of(y, static_cast<int64_t>(n)) : nullptr;
+      for (size_t i = 0; i < n; ++i) items_[first + i].mass = of ? of[i] : 1;
+    }
+  }
 
   // The bucket in which the share is reached, and the mass before it.
   size_t crossing(double total, double share, double& before) const {

@@ -56,8 +56,8 @@ RowFault logits_sample_as(const Rows& hidden, const Rows& weight, const HeadOpti
 constexpr int64_t kIdsPerTask = 1 << 14;
 // Elements below which one thread is done before a second has woken.
 constexpr double kSerialElements = 1 << 15;
-// Rows whose states are held at once.
-constexpr int64_t kMostRows = 64;
+// Rows whose states are held at once: some hundred bytes each, and enough elements that sharing them out costs little.
+constexpr int64_t kLeastRows = 64, kMostRows = 4096, kElementsPerBlock = 1 << 20;
 
 template <class Candidate>
 RowFault sample_as(const Rows& logits, const Allowed& allowed, const SampleOptions& options, const SampleTarget& out, int threads) {
@@ -71,7 +71,8 @@ RowFault sample_as(const Rows& logits, const Allowed& allowed, const SampleOptio
     Buffer<char> temporary;
   };
   std::vector<Scratch> scratch(static_cast<size_t>(threads));
-  const int64_t rows_per_block = std::max<int64_t>(1, std::min(kMostRows, kKeptBytes / (logits.width * int64_t(sizeof(T)) + 1)));
+  const int64_t by_width = std::clamp(kElementsPerBlock / (logits.width + 1), kLeastRows, kMostRows);
+  const int64_t rows_per_block = std::max<int64_t>(1, std::min(by_width, kKeptBytes / (logits.width * int64_t(sizeof(T)) + 1)));
   for (int64_t first = 0; first < logits.n_rows; first += rows_per_block) {
     const int64_t n_rows = std::min(rows_per_block, logits.n_rows - first), n_runs = ceil_div(logits.width, kIdsPerTask);
     sampling.begin(first, n_rows);

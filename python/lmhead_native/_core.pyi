@@ -251,3 +251,31 @@ def kept_vector(name: str, object: Array, doubles: bool = ...) -> NDArray[Any]: 
 def last_level_cache_bytes() -> int: ...
 def read_bandwidth(array: NDArray[Any], seconds: float = ..., threads: int | None = ...) -> float: ...
 def fma_peak(kind: str = ..., seconds: float = ..., threads: int | None = ...) -> float: ...
+
+# For tests: of each row the ids that are kept, the greatest logit, the mass relative to it, whether that was a list,
+# and whether the best sufficed.
+def kept_ids(
+    logits: Array,
+    *,
+    temperature: Any = 1.0,
+    top_k: Any = 0,
+    top_p: Any = 1.0,
+    min_p: Any = 0.0,
+    typical_p: Any = 1.0,
+    order: str = "hf",
+    from_best: bool = False,
+    threads: int | None = None,
+) -> list[tuple[Ids, float, float, bool, bool]]: ...
+
+# float64 of the shape of logits: what a draw is made from, 0 where an id is not kept.
+def processed_probabilities(
+    logits: Array,
+    *,
+    temperature: Any = 1.0,
+    top_k: Any = 0,
+    top_p: Any = 1.0,
+    min_p: Any = 0.0,
+    typical_p: Any = 1.0,
+    order: str = "hf",
+    threads: int | None = None,
+) -> NDArray[Any]: ...
