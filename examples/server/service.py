@@ -61,7 +61,7 @@ class Service:
         vocabulary: Vocabulary | None = None,
         name: str = "head",
         limits: Limits = Limits(),  # noqa: B008 (frozen)
-        max_batch: int = 64,
+        max_batch: int = 32,
         score_rows: int = 256,
         window: float = 0.002,
         threads: int | None = None,
