@@ -24,7 +24,7 @@ def score_cases(name: str, dtype: str) -> Iterator[Case]:
         faster("torch", 1.0, ">"),
         shorter("top_n", f"of the time with top_n = {scoring.TOP_N}", 1.05),
         shorter("90% ignored", "of the full time with 90% of the targets ignored", 0.15),
-        Demand("memory", "MiB of memory beyond the arguments", lambda o: memory(OURS, outcome=o), "MiB", "<=", 128),
+        Demand("memory", "MiB of memory beyond the arguments", lambda o: memory(OURS, outcome=o), "MiB", "<=", 64),
         Demand("torch-memory", "MiB of memory of PyTorch", lambda o: memory("torch", outcome=o), "MiB"),
     )
     yield Case(f"scores/{dtype}/{name}/n{ROWS}", SECTION, on_head(name, scoring.logits_scores, dtype, ROWS), demands)

@@ -49,6 +49,8 @@ def test_bits_past_the_end() -> None:
         np.sort(top.indices, axis=-1)[..., -1], [[max(ids) for ids in id_lists(ALLOWED[b])] for b in range(B)]
     )
     np.testing.assert_array_equal((top.indices >= 0).sum(axis=-1), ALLOWED.sum(axis=-1))
+    screened = native.LMHead(WEIGHT, screen="int8").topk(HIDDEN, 2, mask=longer)
+    np.testing.assert_array_equal(screened.rescored, ALLOWED.sum(axis=-1))  # type: ignore[attr-defined]
     assert_same_bits(native.logits(HIDDEN, WEIGHT, mask=np.full(9, -1, np.int32)), LOGITS)
 
 

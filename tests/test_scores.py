@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("each_isa")
 Array = NDArray[Any]
 INF, NAN = math.inf, math.nan
 SPECIAL = np.array([NAN, -NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 2.0, 5.0])
-SIZES = (1, 2, 3, 15, 16, 17, 33, 63, 64, 65, 101, 255, 256, 257, 511, 513, 1025, 4097)
+SIZES = (1, 2, 3, 15, 16, 17, 33, 65, 101, 255, 256, 257, 513, 4097)
 
 
 def rank_exact(row: Array, target: int) -> int:
@@ -101,12 +101,12 @@ def test_against_float64(threads: int, dtype: np.dtype[Any]) -> None:
 def test_ranks_of_every_id(dtype: np.dtype[Any]) -> None:
     """Whatever stands in a row, ranks are places in its sorted list."""
     rng = np.random.default_rng(2)
-    for vocabulary in (1, 7, 17, 70, 257, 300):
+    for vocabulary in (1, 7, 17, 70, 257):
         same_everywhere = [np.full(vocabulary, value) for value in (0, NAN, -INF)]
-        for row in (rng.choice(SPECIAL, vocabulary), np.arange(vocabulary), *same_everywhere):
+        for row in (rng.choice(SPECIAL, vocabulary), np.arange(vocabulary) // 3, *same_everywhere):
             x = np.broadcast_to(row.astype(dtype), (vocabulary, vocabulary))
             rank = native.scores(x, np.arange(vocabulary)).rank
-            order = oracle.top_k_exact(row, vocabulary)
+            order = oracle.top_k_exact(x[0], vocabulary)
             np.testing.assert_array_equal(rank[order], np.arange(1, vocabulary + 1))
 
 
@@ -156,32 +156,34 @@ def test_temperatures(dtype: np.dtype[Any]) -> None:
 def test_fused_is_scores_of_logits(threads: int, hidden_dtype: np.dtype[Any], weight_dtype: np.dtype[Any]) -> None:
     """Bit for bit, on both storages of the weight; and what the loss and the list say."""
     rng = np.random.default_rng(3)
-    for rows, vocabulary, width in [(1, 5, 3), (3, 300, 19), (7, 101, 16), (17, 1025, 19), (33, 257, 70), (70, 600, 5)]:
+    cases: list[tuple[tuple[int, int, int], float, bool, dict[str, Any]]] = [
+        ((1, 17, 3), 1.0, False, {}),
+        ((4, 300, 19), 0.7, True, {"softcap": 3.0, "scale": -2.0}),
+        ((19, 257, 33), 2.0, True, {"softcap": 1e-33, "scale": 1e35}),
+        ((70, 600, 5), 1.0, False, {}),
+    ]
+    for (rows, vocabulary, width), temperature, with_bias, head in cases:
         hidden = rng.standard_normal((rows, width)).astype(hidden_dtype)
         weight = rng.integers(-2, 3, (vocabulary, width)).astype(weight_dtype)
         targets, chosen = rng.integers(0, vocabulary, rows), rng.integers(0, vocabulary, (rows, 3))
-        targets[rows // 2 :: 4] = -100
-        cases: list[dict[str, Any]] = [
-            {},
-            {"bias": rng.standard_normal(vocabulary), "softcap": 3.0, "scale": -2.0},
-            {"bias": rng.standard_normal(vocabulary), "scale": 1e35, "softcap": 1e-33},
-        ]
-        for head, temperature in zip(cases, (0.7, 1.0, 2.0), strict=True):
-            options: dict[str, Any] = {"temperature": temperature, "threads": threads}
-            asked = options | {"top_n": min(6, vocabulary), "chosen": chosen}
-            found = native.logits_scores(hidden, weight, targets, **head, **asked)
-            same(native.logits_scores(hidden, weight.T.copy().T, targets, **head, **asked), found)
-            z = native.logits(hidden, weight, **head)
-            same(native.scores(z, targets, **asked), found)
-            same(native.scores(z.T.copy().T, targets, **asked), found)
-            loss = native.linear_cross_entropy(hidden, weight, targets, reduction="none", stats=True, **head, **options)
-            oracle.assert_same_bits(0 - found.logprob, 0 + loss.loss)
-            oracle.assert_same_bits(found.logsumexp, loss.logsumexp)
-            oracle.assert_same_bits(found.argmax, loss.argmax)
-            oracle.assert_same_bits(found.entropy, loss.entropy)
-            live = targets != -100
-            best = native.logits_topk(hidden, weight, asked["top_n"], **head, threads=threads)
-            oracle.assert_same_bits(found.top_ids[live], best.indices[live])
+        targets[1::4] = -100
+        if with_bias:
+            head = {**head, "bias": rng.standard_normal(vocabulary)}
+        options: dict[str, Any] = {"temperature": temperature, "threads": threads}
+        asked = options | {"top_n": 6, "chosen": chosen}
+        found = native.logits_scores(hidden, weight, targets, **head, **asked)
+        same(native.logits_scores(hidden, weight.T.copy().T, targets, **head, **asked), found)
+        z = native.logits(hidden, weight, **head)
+        same(native.scores(z, targets, **asked), found)
+        same(native.scores(z.T.copy().T, targets, **asked), found)
+        loss = native.linear_cross_entropy(hidden, weight, targets, reduction="none", stats=True, **head, **options)
+        oracle.assert_same_bits(0 - found.logprob, 0 + loss.loss)
+        oracle.assert_same_bits(found.logsumexp, loss.logsumexp)
+        oracle.assert_same_bits(found.argmax, loss.argmax)
+        oracle.assert_same_bits(found.entropy, loss.entropy)
+        live = targets != -100
+        best = native.logits_topk(hidden, weight, 6, **head, threads=threads)
+        oracle.assert_same_bits(found.top_ids[live], best.indices[live])
 
 
 def test_every_field_tells_the_same_of_an_id(threads: int) -> None:

@@ -110,7 +110,10 @@ class RowDraw {
         see(row + first, n, first);
         continue;
       }
-      for (int64_t i = 0; i < n; ++i) some[i] = cut_off.keeps(row[first + i], first + i) ? row[first + i] : nothing;
+      for (int64_t i = 0; i < n; ++i) some[i] = row[first + i] >= cut_off.value ? row[first + i] : nothing;  // compares vectors
+      if (cut_off.last_id < first + n - 1)
+        for (int64_t i = std::max<int64_t>(0, cut_off.last_id + 1 - first); i < n; ++i)
+          if (some[i] == cut_off.value) some[i] = nothing;
       see(some, n, first);
     }
   }
