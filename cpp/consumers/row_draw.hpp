@@ -27,8 +27,8 @@ class RowDraw {
     draw(nullptr, n_ids, wanted);
     return true;
   }
-  void from_row(const T* logits, int64_t n_ids, const SampleRow& wanted) {
-    kept_.filter_row(logits, n_ids, wanted.filters);
+  void from_row(const T* logits, int64_t n_ids, const LogSum<double>* row_sum, const SampleRow& wanted) {
+    kept_.filter_row(logits, n_ids, wanted.filters, row_sum);
     draw(logits, n_ids, wanted);
   }
 
