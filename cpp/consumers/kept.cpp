@@ -48,7 +48,7 @@ void Kept<T>::take_best(TopList<Candidate>& list, int64_t k) {
 }
 
 template <class T>
-void Kept<T>::filter_row(const T* y, int64_t n_ids, const Filters& filters) {
+void Kept<T>::filter_row(const T* y, int64_t n_ids, const Filters& filters, const LogSum<double>* row_sum) {
   begin(y, n_ids, filters);
   if (filters.keeps_all(n_ids)) return;
   const int64_t k = n_best(filters, n_ids);
@@ -58,7 +58,7 @@ void Kept<T>::filter_row(const T* y, int64_t n_ids, const Filters& filters) {
   } else {
     take_best(long_list_, k);
   }
-  run(nullptr);
+  run(row_sum);
 }
 
 template <class T>

@@ -38,8 +38,8 @@ class Kept {
  public:
   explicit Kept(const KernelTable& table) : table_(table), masses_(table) {}
 
-  // Of a row, its logits side by side.
-  void filter_row(const T* y, int64_t n_ids, const Filters& filters);
+  // Of a row, its logits side by side. row_sum: RowMass::sum of the row, where somebody has it.
+  void filter_row(const T* y, int64_t n_ids, const Filters& filters, const LogSum<double>* row_sum = nullptr);
 
   // The same, bit for bit, from the n_best(filters, n_ids) best logits of a row in any order (all of them where there are fewer); row_sum:
   // RowMass::sum of the row, or null. False where that does not suffice, and then it says nothing: filter_row has to be called.

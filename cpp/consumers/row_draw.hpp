@@ -27,8 +27,8 @@ class RowDraw {
     draw(nullptr, n_ids, wanted);
     return true;
   }
-  void from_row(const T* logits, int64_t n_ids, const SampleRow& wanted) {
-    kept_.filter_row(logits, n_ids, wanted.filters);
+  void from_row(const T* logits, int64_t n_ids, const LogSum<double>* row_sum, const SampleRow& wanted) {
+    kept_.filter_row(logits, n_ids, wanted.filters, row_sum);
     draw(logits, n_ids, wanted);
   }
 
@@ -110,7 +110,10 @@ class RowDraw {
         see(row + first, n, first);
         continue;
       }
-      for (int64_t i = 0; i < n; ++i) some[i] = cut_off.keeps(row[first + i], first + i) ? row[first + i] : nothing;
+      for (int64_t i = 0; i < n; ++i) some[i] = row[first + i] >= cut_off.value ? row[first + i] : nothing;  // compares vectors
+      if (cut_off.last_id < first + n - 1)
+        for (int64_t i = std::max<int64_t>(0, cut_off.last_id + 1 - first); i < n; ++i)
+          if (some[i] == cut_off.value) some[i] = nothing;
       see(some, n, first);
     }
   }

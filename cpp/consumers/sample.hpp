@@ -206,8 +206,8 @@ class Sampling {
     const auto r = static_cast<size_t>(row - first_row_);
     LogSum<double> sum;
     if (weighs_row(row)) sum = row_masses_[r].sum(table_);
-    if (!draw.from_best(all.list.begin(), all.list.size(), n_ids_, weighs_row(row) ? &sum : nullptr, wanted(row)))
-      draw.from_row(kept_rows_[r], n_ids_, wanted(row));
+    const LogSum<double>* row_sum = weighs_row(row) ? &sum : nullptr;
+    if (!draw.from_best(all.list.begin(), all.list.size(), n_ids_, row_sum, wanted(row))) draw.from_row(kept_rows_[r], n_ids_, row_sum, wanted(row));
     all.fault = draw.fault();
     all.best = draw.winner();
   }
