@@ -227,6 +227,8 @@ def test_wide_nuclei(threads: int) -> None:
     for spread in (0.3, 2.0):
         logits = (spread * rng.standard_normal((len(rows), vocabulary))).astype("f4")
         check(logits, rows, threads, top_n=300)
+    ties = np.round(2 * rng.standard_normal((len(rows), vocabulary))).astype("f4")
+    check(ties, rows, threads, top_n=300)
 
 
 def test_support_of_top_p() -> None:
