@@ -210,7 +210,8 @@ def test_the_reference_has_the_same_signature(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMPUTING)
 def test_everything_after_the_arrays_is_a_keyword(name: str) -> None:
-    arrays = {"hidden", "weight", "logits", "targets", "x", "gain", "k"} | ({"bias"} if name == "layer_norm" else set())
+    arrays = {"hidden", "weight", "logits", "targets", "draft_tokens", "x", "gain", "k"}
+    arrays |= {"bias"} if name == "layer_norm" else set()
     parameters = inspect.signature(getattr(native, name)).parameters
     for parameter in parameters.values():
         assert (parameter.kind is parameter.KEYWORD_ONLY) == (parameter.name not in arrays)

@@ -10,7 +10,7 @@ from ._typing import Ids, Result
 
 class _Fields(NamedTuple):
     token: Ids
-    logprob: Result | None
+    logprob: Any
 
 
 class Sample(_Fields):
@@ -28,8 +28,8 @@ class Sample(_Fields):
         Their log-probabilities, -inf where there are no more.
     """
 
-    top_ids: Ids | None
-    top_logprobs: Result | None
+    top_ids: Any
+    top_logprobs: Any
 
     def __new__(
         cls, token: Ids, logprob: Result | None, top_ids: Ids | None = None, top_logprobs: Result | None = None

@@ -11,7 +11,7 @@ from ._typing import Ids, Result
 class _Fields(NamedTuple):
     tokens: Ids
     accepted: Ids
-    logprob: Result | None
+    logprob: Any
 
 
 class Verified(_Fields):
@@ -32,8 +32,8 @@ class Verified(_Fields):
         Their log-probabilities, -inf beside -1.
     """
 
-    top_ids: Ids | None
-    top_logprobs: Result | None
+    top_ids: Any
+    top_logprobs: Any
 
     def __new__(
         cls,

@@ -134,23 +134,17 @@ def verify(
     pruned = np.ravel(np.asarray(vocab_ids if vocab_ids is not None else []))
     n_ids = int(pruned[-1]) + 1 if pruned.size and pruned.dtype.kind in "iu" else vocabulary
     drafts = drafts_of(_shape(hidden), draft_tokens, n_ids, seed, position)
-    head: dict[str, Any] = {
-        "bias": bias,
-        "softcap": softcap,
-        "scale": scale,
-        "vocab_ids": vocab_ids,
-        "threads": threads,
-    }
+    of_draft: dict[str, Any] = {"vocab_ids": vocab_ids, "threads": threads}
+    head = {"bias": bias, "softcap": softcap, "scale": scale, **of_draft}
     k = drafts.ids.shape[1]
     rows = drafts.keywords(given, k + 1)
     _check_draft_model(draft_hidden, draft_weight, (*drafts.shape, k), vocabulary)
 
     drawn = logits_sample(hidden, weight, **head, **rows)
     tokens = drawn.token.reshape(drafts.ids.shape[0], k + 1)
-    if draft_hidden is None or draft_weight is None:
+    if draft_hidden is None or draft_weight is None or k == 0:
         accepted = accepted_alike(tokens, drafts.ids)
         return drafts.verified(tokens, accepted, drawn.logprob, drawn.top_ids, drawn.top_logprobs)
-    of_draft: dict[str, Any] = {"vocab_ids": vocab_ids, "threads": threads}
     p = _probabilities("hidden", hidden, weight, head, rows).reshape(*tokens.shape, n_ids)
     q = _probabilities("draft_hidden", draft_hidden, draft_weight, of_draft, drafts.keywords(given, k))
     q = q.reshape(*drafts.ids.shape, n_ids)
