@@ -123,6 +123,8 @@ def test_import_takes_only_what_it_needs() -> None:
         "_quantize",
         "_quantized_weight",
         "_runtime",
+        "_sample",
+        "_sample_result",
         "_scores",
         "_softmax",
         "_top_k",
