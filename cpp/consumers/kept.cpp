@@ -51,14 +51,20 @@ template <class T>
 void Kept<T>::filter_row(const T* y, int64_t n_ids, const Filters& filters, const LogSum<double>* row_sum) {
   begin(y, n_ids, filters);
   if (filters.keeps_all(n_ids)) return;
-  const int64_t k = n_best(filters, n_ids);
+  list_best(n_best(filters, n_ids));
+  run(row_sum);
+}
+
+// The head is the k best of the row.
+template <class T>
+void Kept<T>::list_best(int64_t k) {
+  head_.clear();
   if constexpr (sizeof(T) == 4) {
-    if (n_ids < kShortIds) take_best(short_list_, k);
+    if (n_ids_ < kShortIds) take_best(short_list_, k);
     else take_best(long_list_, k);
   } else {
     take_best(long_list_, k);
   }
-  run(row_sum);
 }
 
 template <class T>
@@ -191,16 +197,22 @@ bool Kept<T>::apply_top_p(const LogSum<double>* row_sum) {
     else if (set_.values) total = total_of_set();
     else return false;
   }
-  double before = 0;
-  size_t n = 0;
-  for (; n < head_.size() && before / total < p; ++n) before += head_masses_[n];
-  if (n < head_.size() || complete_) {
-    head_.resize(n);
-    complete_ = true;
-    return true;
+  for (;;) {
+    double before = 0;
+    size_t n = 0;
+    for (; n < head_.size() && before / total < p; ++n) before += head_masses_[n];
+    if (n < head_.size() || complete_) {
+      head_.resize(n);
+      complete_ = true;
+      return true;
+    }
+    if (!(before / total < p)) return complete_ = true;
+    if (!set_.values) return false;
+    // A head that has gone a good part of the way: a longer one costs a third of what a threshold does.
+    if (head_.size() >= size_t{kManyCandidates} || n_ids_ < 4 * kManyCandidates || !cut_off_.keeps_all() || before / total < kNearly * p) break;
+    list_best(kManyCandidates);
+    weigh_head();
   }
-  if (!(before / total < p)) return complete_ = true;
-  if (!set_.values) return false;
   const double max = masses_.max();
   const double low = std::max(max - masses_.temperature() * lower_end(total, p) - std::fabs(max) * 1e-15, double(std::numeric_limits<T>::lowest()));
   const CutOff<double> last = find([](T y) { return double(y); }, low, max, total, p);

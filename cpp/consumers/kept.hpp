@@ -17,6 +17,9 @@ namespace lmhead {
 
 // Best logits that are tried before whole rows: a nucleus is rarely wider. 256 cost a few microseconds more than 50.
 constexpr int64_t kCandidates = 256;
+// As many are tried next, where the first hold this part of a nucleus.
+constexpr int64_t kManyCandidates = 2048;
+constexpr double kNearly = 0.5;
 // The greatest top_k whose ids are listed; above it a threshold takes their place.
 constexpr int64_t kListedTopK = 4096;
 
@@ -84,6 +87,7 @@ class Kept {
     if (!(value == -std::numeric_limits<T>::infinity())) head_.emplace_back(value, id);
     else complete_ = true;
   }
+  void list_best(int64_t k);
   template <class Candidate> void take_best(TopList<Candidate>& list, int64_t k);
   bool run(const LogSum<double>* row_sum);
 
