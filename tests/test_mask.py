@@ -168,8 +168,8 @@ def test_lists_of_many_lengths(each_isa: str, threads: int) -> None:
 
 @every_pair
 def test_pruned_head(each_isa: str, threads: int, hidden_dtype: DType, weight_dtype: DType) -> None:
-    """Rows of some ids answer as the full head does under a mask, alone and with a mask of full ids. Each number of threads
-    has a k of its own.
+    """Rows of some ids answer as the full head does under a mask, alone and with a mask of full ids; each number of
+    threads has a k of its own.
     """
     rng = np.random.default_rng(6)
     for rows, vocabulary in [(1, 900), (5, 70), (18, 600)]:

@@ -18,10 +18,10 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(("number", "prints"), [(0, 6), (1, 4), (2, 3)])
+@pytest.mark.parametrize(("number", "prints"), [(0, 6), (1, 4), (2, 3), (3, 4)])
 def test_the_examples_print_what_they_say(number: int, prints: int, capsys: pytest.CaptureFixture[str]) -> None:
     code = blocks("python")[number]
-    assert len(blocks("python")) == 3
+    assert len(blocks("python")) == 4
     said = re.findall(r"^print\(.*\)  # (.*)$", code, re.MULTILINE)
     assert len(said) == code.count("print(") == prints
     exec(compile(code, "README.md", "exec"), {})
