@@ -13,7 +13,7 @@ constexpr ptrdiff_t kChunkBytes = 4 * kScreenBlock;
 constexpr ptrdiff_t kScreenWordBytes = 8;  // 4 numbers, or 4 high and 4 low parts
 constexpr int kCorrectionsPerSegment = kScreenPartBytes == 1 ? 2 : 1;
 // The plane is one stream from the first chunk to the last; it is fetched so far ahead.
-constexpr ptrdiff_t kScreenAheadBytes = 12288;
+constexpr ptrdiff_t kScreenAheadBytes = 4096;
 
 template <int N>
 void scan_block(const ScreenScan& s, int64_t block, int64_t first_row) {
