@@ -568,3 +568,17 @@ def test_passage_with_the_whole_head(threads: int) -> None:
         assert list(five).index(target) == rank - 1 if target in five else rank > 5
     ours = native.perplexity(text["hidden"], head._weight, text["ids"], shift=1, threads=threads)
     assert ours == pytest.approx(math.exp(-text["logprob"].mean()), rel=1e-6)
+
+
+def test_certainty_has_one_sign() -> None:
+    """A log-probability of 0 is +0.0 for scores and draws alike."""
+    hidden, weight = np.eye(1, dtype=np.float32), np.array([[0], [-200]], np.float32)
+    scored = native.logits_scores(hidden, weight, [0], top_n=1, chosen=[0])
+    drawn = native.logits_sample(hidden, weight, seed=1, top_n=1)
+    found = (scored.logprob, scored.top_logprobs, scored.chosen_logprobs, drawn.logprob, drawn.top_logprobs)
+    assert not any(np.signbit(values).any() for values in found)
+
+
+def test_perplexity_wants_targets() -> None:
+    with pytest.raises(TypeError, match=r"^targets: expected an integer dtype, got None$"):
+        native.perplexity(np.ones((2, 3), np.float32), np.ones((4, 3), np.float32), None)  # type: ignore[arg-type]

@@ -215,9 +215,7 @@ class Sampling {
   void put_raw(State& all, int64_t row) {
     RowLoss loss;
     raw_blocks_.merge(raw_partials_.row(row - first_row_), {}, nullptr, loss);
-    const auto logprob = [&](T z) {
-      return static_cast<T>(loss.defined() ? -raw_blocks_.cost(double(z), loss) : std::numeric_limits<double>::quiet_NaN());
-    };
+    const auto logprob = [&](T z) { return static_cast<T>(raw_blocks_.log_probability(double(z), loss)); };
     const Edit* edit = options_.edits_of(row).find(all.best.id);
     put_logprob(row, logprob(edit ? raw_logits_[static_cast<size_t>(edit - options_.edits.data())] : all.best.logit));
     if (!wants_raw_list()) return;

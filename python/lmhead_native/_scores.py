@@ -237,6 +237,8 @@ def perplexity(
 
     Memory, determinism, NaN and inf: as `logits_scores`. The order of the positions changes no bit.
     """
+    if targets is None:
+        raise TypeError("targets: expected an integer dtype, got None")
     found = logits_scores(
         hidden,
         weight,
