@@ -99,6 +99,19 @@ def test_a_pruned_head_has_full_ids() -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("logprobs", ["raw", "processed", None])
+def test_a_sequence_alone_is_that_of_a_batch(logprobs: str | None) -> None:
+    rng = np.random.default_rng(5)
+    hidden, weight, drafts = operands(rng, 1, 3, 20)
+    draft: dict[str, Any] = {"draft_weight": rng.standard_normal((20, E), dtype=np.float32), "logprobs": logprobs}
+    states = rng.standard_normal((1, 3, E), dtype=np.float32)
+    alone = native.verify(hidden[0], weight, drafts[0], draft_hidden=states[0], seed=1, **draft)
+    batch = native.verify(hidden, weight, drafts, draft_hidden=states, seed=1, **draft)
+    np.testing.assert_array_equal(alone.tokens, batch.tokens[0])
+    if logprobs:
+        np.testing.assert_array_equal(alone.logprob, batch.logprob[0])
+
+
 def test_a_draft_equal_to_the_target_is_always_accepted() -> None:
     rng = np.random.default_rng(3)
     hidden, weight, drafts = operands(rng, 5, 3, 30)

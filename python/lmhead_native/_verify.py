@@ -153,7 +153,7 @@ def verify(
     if drawn.logprob is not None and logprobs == "processed":
         chosen = np.take_along_axis(p, tokens[..., None], axis=-1)[..., 0]
         with np.errstate(divide="ignore"):  # of tokens behind a rejected draft
-            logprob = np.log(chosen).astype(drawn.logprob.dtype)
+            logprob = np.log(chosen).astype(drawn.logprob.dtype).reshape(drawn.token.shape)
     elif logprobs == "raw":
         allowed: dict[str, Any] = {"mask": mask, "allowed_ids": allowed_ids}
         logprob = logits_scores(hidden, weight, tokens.reshape(drawn.token.shape), **head, **allowed).logprob
