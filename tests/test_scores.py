@@ -7,6 +7,7 @@ test_logits.py, the sums of exponentials in test_log_sum_exp.py.
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -571,12 +572,17 @@ def test_passage_with_the_whole_head(threads: int) -> None:
 
 
 def test_certainty_has_one_sign() -> None:
-    """A log-probability of 0 is +0.0 for scores and draws alike."""
+    """A log-probability of 0 is +0.0 for scores and for draws of every kind alike."""
     hidden, weight = np.eye(1, dtype=np.float32), np.array([[0], [-200]], np.float32)
     scored = native.logits_scores(hidden, weight, [0], top_n=1, chosen=[0])
-    drawn = native.logits_sample(hidden, weight, seed=1, top_n=1)
-    found = (scored.logprob, scored.top_logprobs, scored.chosen_logprobs, drawn.logprob, drawn.top_logprobs)
-    assert not any(np.signbit(values).any() for values in found)
+    found = [scored.logprob, scored.top_logprobs, scored.chosen_logprobs]
+    kinds: list[dict[str, Any]] = [{}, {"temperature": 0}, {"top_k": 1}, {"top_p": 0.5}, {"min_p": 0.5}]
+    for logprobs, kind in itertools.product(("raw", "processed"), kinds):
+        drawn = native.logits_sample(hidden, weight, seed=1, top_n=1, logprobs=logprobs, **kind)
+        found += [drawn.logprob, drawn.top_logprobs]
+    for values in found:
+        assert (values == 0).all()
+        assert not np.signbit(values).any()
 
 
 def test_perplexity_wants_targets() -> None:

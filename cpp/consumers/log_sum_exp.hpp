@@ -25,6 +25,17 @@ bool is_finite_sum(const LogSum<T>& sum) { return sum.max - sum.max == T(0); }
 template <class T>
 T log_sum_of(const LogSum<T>& sum) { return static_cast<T>(log1p_of(double(sum.rest))); }
 
+// (max - logit) / temperature, from halves, for the difference may overflow before it is divided.
+inline double distance_below(double max, double logit, double temperature) {
+  const double half = max / 2 - logit / 2;
+  return half == 0 ? 0 : half / temperature * 2;
+}
+
+// log p of a logit, given the log of the sum of what all logits have relative to the maximum. That of certainty is +0.0.
+inline double log_probability_of(double max, double logit, double temperature, double log_total) {
+  return 0 - (distance_below(max, logit, temperature) + log_total);
+}
+
 template <class T>
 T log_sum_exp_of(const LogSum<T>& sum, double temperature) {
   if (!is_finite_sum(sum)) return sum.max;

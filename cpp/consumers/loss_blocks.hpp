@@ -142,7 +142,8 @@ class LossBlocks {
 
   // log p of a logit of the row; NaN where the row has no probabilities.
   double log_probability(double logit, const RowLoss& loss) const {
-    return loss.defined() ? 0 - cost(logit, loss) : std::numeric_limits<double>::quiet_NaN();
+    if (!loss.defined()) return std::numeric_limits<double>::quiet_NaN();
+    return log_probability_of(loss.max, logit, spec_.temperature, log1p_of(loss.rest));
   }
 
   // Adds the target, which is a class, to what `merge` returned.
@@ -158,11 +159,7 @@ class LossBlocks {
   }
 
  private:
-  // (max - logit) / temperature, from halves, for the difference may overflow before it is divided.
-  double distance(double logit, const RowLoss& loss) const {
-    const double half = loss.max / 2 - logit / 2;
-    return half == 0 ? 0 : half / spec_.temperature * 2;
-  }
+  double distance(double logit, const RowLoss& loss) const { return distance_below(loss.max, logit, spec_.temperature); }
 
   const RowKernels<T>& kernels_;
   const LossSpec<T>& spec_;

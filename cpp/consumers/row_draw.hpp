@@ -38,8 +38,7 @@ class RowDraw {
   // Of a kept logit, among what is kept.
   T logprob(T logit) {
     if (wanted_->greedy()) return T(0);
-    const double half = double(kept_.max()) / 2 - double(logit) / 2;
-    return static_cast<T>(-((half == 0 ? 0 : half / wanted_->filters.temperature * 2) + log_of(kept_.mass())));
+    return static_cast<T>(log_probability_of(double(kept_.max()), double(logit), wanted_->filters.temperature, log_of(kept_.mass())));
   }
 
   // Calls see(place, id, logit) for the n best of what is kept, best first; returns how many there are.

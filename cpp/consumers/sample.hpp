@@ -233,10 +233,8 @@ class Sampling {
     }
     const double temperature = wanted(row).filters.temperature;
     const LogSum<T> sum = kernels_.merge_sums(sums_of(partials_, row, 0), raw_blocks_.n_blocks(), inverse_temperature_of<T>(temperature), nullptr);
-    const auto logprob = [&](T y) {
-      const double half = double(sum.max) / 2 - double(y) / 2;
-      return static_cast<T>(-((half == 0 ? 0 : half / temperature * 2) + log1p_of(double(sum.rest))));
-    };
+    const double log_total = log1p_of(double(sum.rest));
+    const auto logprob = [&](T y) { return static_cast<T>(log_probability_of(double(sum.max), double(y), temperature, log_total)); };
     put_logprob(row, logprob(all.best.logit));
     int64_t i = 0;
     for (; i < options_.top_n && all.list.begin()[i].value != -std::numeric_limits<T>::infinity(); ++i)

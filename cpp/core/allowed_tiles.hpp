@@ -129,13 +129,7 @@ class AllowedTiles {
     const int64_t* rows = rows_.data() + first;
     const int64_t n_ahead = std::min(kIdsAhead, static_cast<int64_t>(rows_.size()) - first - n);
     projection_.project_list(prepared, n_rows, rows, n, n_ahead, out, n, scratch);
-    Adjust<T> adjust = adjust_;
-    if (adjust_.bias) {
-      T* bias = bias_.reserve(n);
-      for (int64_t i = 0; i < n; ++i) bias[i] = adjust_.bias[rows[i]];
-      adjust.bias = bias;
-    }
-    adjust(table_, Tile<T>{out, n, 0, n_rows, 0, n});
+    adjust_.listed(rows, n, bias_.reserve(n))(table_, Tile<T>{out, n, 0, n_rows, 0, n});
   }
 
   const KernelTable& table_;

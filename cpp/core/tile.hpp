@@ -31,6 +31,15 @@ struct Adjust {
 
   bool none() const { return !bias && softcap == 0 && scale == 1; }
 
+  // The same for logits of n listed rows of the weight, side by side from id 0 on; their biases go to `gathered`.
+  Adjust listed(const int64_t* weight_rows, int64_t n, T* gathered) const {
+    Adjust adjust = *this;
+    if (!bias) return adjust;
+    for (int64_t i = 0; i < n; ++i) gathered[i] = bias[weight_rows[i]];
+    adjust.bias = gathered;
+    return adjust;
+  }
+
   void operator()(const KernelTable& table, const Tile<T>& tile) const {
     if (none()) return;
     const bool widen = needs_double();

@@ -80,12 +80,7 @@ class ListedLogits {
     }
     if (count == 0) return;
     projection_.project_list(prepared, weight_rows, count, logits, scratch);
-    Adjust<T> adjust = adjust_;
-    if (adjust_.bias) {
-      for (int64_t i = 0; i < count; ++i) bias[i] = adjust_.bias[weight_rows[i]];
-      adjust.bias = bias;
-    }
-    adjust(table_, Tile<T>{logits, count, row, 1, 0, count});
+    adjust_.listed(weight_rows, count, bias)(table_, Tile<T>{logits, count, row, 1, 0, count});
     for (int64_t i = 0; i < count; ++i) out[places[i]] = logits[i];
   }
 

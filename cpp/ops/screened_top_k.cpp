@@ -125,13 +125,7 @@ class ScreenedTopK {
       float* logits = row.logits.data() + at;
       const int64_t n = std::min(kIdsPerTask, static_cast<int64_t>(row.ids.size()) - at);
       projection_.project_list(prepared_.get() + r * projection_.hidden_stride(), ids, n, logits, mine.projection);
-      Adjust<float> adjust = adjust_;
-      if (adjust_.bias) {
-        float* bias = mine.bias.reserve(kIdsPerTask);
-        for (int64_t i = 0; i < n; ++i) bias[i] = adjust_.bias[ids[i]];
-        adjust.bias = bias;
-      }
-      adjust(kernels_, Tile<float>{logits, n, r, 1, 0, n});
+      adjust_.listed(ids, n, mine.bias.reserve(kIdsPerTask))(kernels_, Tile<float>{logits, n, r, 1, 0, n});
     });
   }
 
@@ -216,10 +210,7 @@ class ScreenedTopK {
 void full_pass(const std::vector<int64_t>& rows, const Rows& hidden, const Rows& weight, const HeadOptions& options, const TopKTarget& out,
                int64_t* rescored, int threads) {
   if (rows.empty()) return;
-  Rows some = hidden;
-  some.n_rows = static_cast<int64_t>(rows.size());
-  some.offsets.clear();
-  for (const int64_t row : rows) some.offsets.push_back(hidden.row(row) - hidden.data);
+  const Rows some = chosen_rows(hidden, rows, 0, static_cast<int64_t>(rows.size()));
   Buffer<float> values(some.n_rows * out.k);
   Buffer<int64_t> indices(some.n_rows * out.k);
   logits_top_k(some, weight, options, {}, {reinterpret_cast<char*>(values.get()), indices.get(), out.k}, threads);

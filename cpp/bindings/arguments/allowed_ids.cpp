@@ -12,17 +12,6 @@ namespace {
 // A vocabulary of more ids than this has a wrong id in it, and its bits would fill the memory.
 constexpr int64_t kMostIds = int64_t{1} << 31;
 
-py::array array_argument(const char* name, py::handle object) {
-  const bool tensor = !py::isinstance<py::array>(object) && speaks_dlpack(object);
-  return tensor ? array_of(name, tensor_from_dlpack(name, object)) : array_as_is(name, object);
-}
-
-int64_t product(const std::vector<int64_t>& shape) {
-  int64_t n = 1;
-  for (const int64_t axis : shape) n *= axis;
-  return n;
-}
-
 // What the sets are for: rows of an operand, ids that another one has.
 struct Scope {
   const Operand& rows;
@@ -30,7 +19,7 @@ struct Scope {
   int64_t n_ids;
   std::string origin;          // of n_ids, in words
 
-  int64_t n_rows() const { return product(shape); }
+  int64_t n_rows() const { return n_elements(shape); }
   int64_t n_words() const { return ceil_div(n_ids, kWordIds); }
   std::string rows_text() const { return rows.name + " of shape " + shape_text(rows.shape); }
 };
@@ -75,7 +64,7 @@ bool broadcasts(const std::vector<int64_t>& shape, const std::vector<int64_t>& t
 }
 
 Sets sets_of_mask(py::handle object, const Scope& scope, std::vector<Memory>& memory) {
-  const py::array mask = array_argument("mask", object);
+  const py::array mask = array_or_tensor("mask", object);
   memory.push_back(memory_of("mask", mask));
   const std::vector<int64_t> shape = shape_of(mask);
   const char kind = mask.dtype().kind();
@@ -88,7 +77,7 @@ Sets sets_of_mask(py::handle object, const Scope& scope, std::vector<Memory>& me
   const std::vector<int64_t> rows = leading(shape);
   if (!broadcasts(rows, scope.shape))
     value_error("mask", "one row, or rows of shape " + shape_text(scope.shape) + " as in " + scope.rows_text(), "shape " + shape_text(shape));
-  Sets sets(scope, product(rows) == 1, 0);
+  Sets sets(scope, n_elements(rows) == 1, 0);
   if (sets.words.empty()) return sets;
   std::vector<int64_t> whole = sets.shared ? rows : scope.shape;
   whole.push_back(shape.back());

@@ -1,5 +1,6 @@
 #include "bindings/arguments/dlpack.hpp"
 
+#include "bindings/arguments/array.hpp"
 #include "dispatch/tables.hpp"
 
 namespace lmhead {
@@ -84,6 +85,11 @@ Tensor tensor_from_dlpack(const char* name, py::handle object) {
     dense *= tensor.shape[axis];
   }
   return view;
+}
+
+py::array array_or_tensor(const char* name, py::handle object) {
+  const bool tensor = !py::isinstance<py::array>(object) && speaks_dlpack(object);
+  return tensor ? array_of(name, tensor_from_dlpack(name, object)) : array_as_is(name, object);
 }
 
 py::array array_of(const char* name, const Tensor& tensor) {

@@ -22,6 +22,8 @@ Tensor tensor_from_dlpack(const char* name, py::handle object);
 
 // The same elements for NumPy: in place, but bfloat16 as a float32 copy.
 py::array array_of(const char* name, const Tensor& tensor);
+// What NumPy makes of an object, or of a tensor.
+py::array array_or_tensor(const char* name, py::handle object);
 // Floating elements only.
 Operand operand_of(const char* name, const Tensor& tensor);
 

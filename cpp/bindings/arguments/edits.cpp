@@ -6,6 +6,7 @@
 
 #include "bindings/arguments/array.hpp"
 #include "bindings/arguments/dlpack.hpp"
+#include "bindings/arguments/ids.hpp"
 #include "bindings/arguments/integers.hpp"
 #include "bindings/arguments/options.hpp"
 
@@ -30,18 +31,16 @@ bool is_ids(py::handle object) {
   return !first.is_none() && !is_dict(first) && !has_axes;
 }
 
-struct Ids {
+struct RowIds {
   const char* name;
   const RowShape& rows;
   int64_t vocabulary;
-
-  std::string expected() const { return vocabulary > 0 ? "an id from 0 to V - 1 = " + std::to_string(vocabulary - 1) : "no id, as V = 0"; }
 
   int64_t key(py::handle object, int64_t row) const {
     const py::int_ index = any_integer_option(name, object, "an integer as key");
     int overflow = 0;
     const long long id = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
-    if (overflow != 0 || id < 0 || id >= vocabulary) index_error(name, expected(), value_text(index) + rows.in_row(row));
+    if (overflow != 0 || id < 0 || id >= vocabulary) index_error(name, id_text(vocabulary), value_text(index) + rows.in_row(row));
     return id;
   }
 
@@ -65,8 +64,7 @@ struct Ids {
       }
       return;
     }
-    const bool tensor = !py::isinstance<py::array>(item) && speaks_dlpack(item);
-    const py::array array = tensor ? array_of(name, tensor_from_dlpack(name, item)) : array_as_is(name, item);
+    const py::array array = array_or_tensor(name, item);
     const char kind = array.dtype().kind();
     if (kind != 'i' && kind != 'u' && (array.size() > 0 || !is_sequence_of_numbers(item)))
       type_error(name, "an integer dtype", std::string(py::str(array.dtype().attr("name"))) + " of shape " + shape_text(shape_of(array)) + rows.in_row(row));
@@ -75,7 +73,7 @@ struct Ids {
     const Integers all = integers_of(array);
     for (size_t i = 0; i < all.bits.size(); ++i) {
       const auto at = static_cast<int64_t>(i);
-      if (!all.is_below(at, vocabulary)) index_error(name, expected(), all.text(at) + " at position " + std::to_string(i) + rows.in_row(row));
+      if (!all.is_below(at, vocabulary)) index_error(name, id_text(vocabulary), all.text(at) + " at position " + std::to_string(i) + rows.in_row(row));
       see(static_cast<int64_t>(all.bits[i]), int64_t{1});
     }
   }
@@ -113,7 +111,7 @@ void add_edits(const py::kwargs& given, const RowShape& rows, int64_t vocabulary
   const std::vector<py::object> biases = items_by_row("logit_bias", argument("logit_bias"), rows, is_dict, true, "a dictionary");
   const std::vector<py::object> history = items_by_row("history", argument("history"), rows, is_ids, false, id_words);
   const std::vector<py::object> output = items_by_row("output", argument("output"), rows, is_ids, false, id_words);
-  const Ids bias_ids{"logit_bias", rows, vocabulary}, history_ids{"history", rows, vocabulary}, output_ids{"output", rows, vocabulary};
+  const RowIds bias_ids{"logit_bias", rows, vocabulary}, history_ids{"history", rows, vocabulary}, output_ids{"output", rows, vocabulary};
 
   std::vector<Seen> seen;
   options.first_edit.assign(1, 0);

@@ -20,6 +20,12 @@ void index_error(const std::string& argument, const std::string& expected, const
 
 std::vector<int64_t> shape_of(const py::array& array) { return {array.shape(), array.shape() + array.ndim()}; }
 
+int64_t n_elements(const std::vector<int64_t>& shape) {
+  int64_t n = 1;
+  for (const int64_t axis : shape) n *= axis;
+  return n;
+}
+
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text = "(";
   for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);

@@ -21,6 +21,7 @@ std::string message(const std::string& argument, const std::string& expected, co
 [[noreturn]] void index_error(const std::string& argument, const std::string& expected, const std::string& got);
 
 std::vector<int64_t> shape_of(const py::array& array);
+int64_t n_elements(const std::vector<int64_t>& shape);
 
 std::string shape_text(const std::vector<int64_t>& shape);  // "(5, 12)"
 std::string position_text(int64_t flat, const std::vector<int64_t>& shape);  // "(0, 3)", of an element in C order

@@ -7,7 +7,7 @@ namespace lmhead {
 
 IntegerArray integer_array(const char* name, py::handle object) {
   const bool tensor = !py::isinstance<py::array>(object) && speaks_dlpack(object);
-  const py::array array = tensor ? array_of(name, tensor_from_dlpack(name, object)) : array_as_is(name, object);
+  const py::array array = array_or_tensor(name, object);
   IntegerArray result{shape_of(array), {}, memory_of(name, array)};
   const char kind = array.dtype().kind();
   // NumPy takes a list of nothing for float64.
@@ -18,10 +18,13 @@ IntegerArray integer_array(const char* name, py::handle object) {
   return result;
 }
 
+std::string id_text(int64_t vocabulary) {
+  return vocabulary > 0 ? "an id from 0 to V - 1 = " + std::to_string(vocabulary - 1) : "no id, as V = 0";
+}
+
 void check_id(const std::string& name, const IntegerArray& ids, int64_t i, int64_t vocabulary) {
   if (ids.all.is_below(i, vocabulary)) return;
-  index_error(name, vocabulary > 0 ? "an id from 0 to V - 1 = " + std::to_string(vocabulary - 1) : "no id, as V = 0",
-              ids.all.text(i) + " at position " + position_text(i, ids.shape));
+  index_error(name, id_text(vocabulary), ids.all.text(i) + " at position " + position_text(i, ids.shape));
 }
 
 Ids ids_argument(py::handle object, int64_t vocabulary) {

@@ -21,6 +21,9 @@ struct IntegerArray {
 };
 IntegerArray integer_array(const char* name, py::handle object);
 
+// "an id from 0 to V - 1 = 10".
+std::string id_text(int64_t vocabulary);
+
 // Refuses element i where it is no id of the vocabulary.
 void check_id(const std::string& name, const IntegerArray& ids, int64_t i, int64_t vocabulary);
 

@@ -104,11 +104,7 @@ std::string dtype_text(DType dtype) {
   }
 }
 
-int64_t Operand::size() const {
-  int64_t n = 1;
-  for (const int64_t s : shape) n *= s;
-  return n;
-}
+int64_t Operand::size() const { return n_elements(shape); }
 
 Memory Operand::memory() const {
   if (quantized.bits != 0) return memory_of(name.c_str(), owner.cast<const StoredWeight&>().values);

@@ -57,8 +57,7 @@ void collect(const char* name, py::handle object, const RowShape& rows, size_t a
 PerRow<Whole> wholes_by_row(const char* name, py::handle object, const RowShape& rows, const std::string& expected) {
   if (!has_axes(object)) return {{whole_of(any_integer_option(name, object, expected))}, true};
   PerRow<Whole> result{{}, false};
-  const bool tensor = !py::isinstance<py::array>(object) && speaks_dlpack(object);
-  const py::array array = tensor ? array_of(name, tensor_from_dlpack(name, object)) : array_as_is(name, object);
+  const py::array array = array_or_tensor(name, object);
   const char kind = array.dtype().kind();
   const bool sequence = !py::isinstance<py::array>(object) && is_sequence_of_numbers(object);
   if (kind != 'i' && kind != 'u') {
@@ -76,11 +75,7 @@ std::string place_of(const RowShape& rows, bool single, size_t row) { return sin
 
 }  // namespace
 
-int64_t RowShape::count() const {
-  int64_t n = 1;
-  for (const int64_t s : shape) n *= s;
-  return n;
-}
+int64_t RowShape::count() const { return n_elements(shape); }
 
 std::string RowShape::in_row(int64_t row) const {
   if (shape.empty()) return "";

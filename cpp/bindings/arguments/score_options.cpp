@@ -8,8 +8,6 @@
 namespace lmhead {
 namespace {
 
-int64_t product(const std::vector<int64_t>& shape) { return std::accumulate(shape.begin(), shape.end(), int64_t(1), std::multiplies<int64_t>()); }
-
 // Every row counts, and none has a target.
 void take_all_rows(const Operand& rows, const py::kwargs& given, ScoreArguments& a) {
   any_integer_option("ignore_index", py::object(given["ignore_index"]), "an integer of any size");
@@ -19,7 +17,7 @@ void take_all_rows(const Operand& rows, const py::kwargs& given, ScoreArguments&
   if (columns != 0) value_error("shift", "0 without targets", std::to_string(columns));
   a.shape = leading(rows.shape);
   Counted& counted = a.scored.counted;
-  counted.n_places = product(a.shape);
+  counted.n_places = n_elements(a.shape);
   counted.rows.resize(static_cast<size_t>(counted.n_places));
   std::iota(counted.rows.begin(), counted.rows.end(), int64_t(0));
   counted.places = counted.rows;
@@ -37,7 +35,7 @@ void take_chosen(py::handle object, int64_t vocabulary, ScoreArguments& a) {
     value_error("chosen", "shape (m,), or " + shape_text(per_place) + " as the results are of shape " + shape_text(a.shape),
                 "shape " + shape_text(array.shape));
   std::vector<int64_t>& chosen = a.scored.chosen;
-  chosen.resize(static_cast<size_t>(product(array.shape)));
+  chosen.resize(static_cast<size_t>(n_elements(array.shape)));
   const auto take = [&](int64_t first) {
     for (int64_t i = first; i < first + a.n_chosen; ++i) {
       check_id("chosen", array, i, vocabulary);
