@@ -324,6 +324,6 @@ def test_parameters_of_each_row() -> None:
     rows = np.tile(row, (3, 1))
     found = _core.kept_ids(rows, temperature=[1.0, 0.0, 1.0], top_k=[0, 0, 3], top_p=np.array([0.8, 0.8, 1.0]))
     assert [list(ids) for ids, *_ in found] == [[0, 1], [0], [0, 1, 2]]
-    p = _core.processed_probabilities(rows.reshape(3, 1, 4), top_k=[1, 2, 4])
+    p = _core.processed_probabilities(rows.reshape(3, 1, 4), top_k=[[1], [2], [4]])
     expected = np.array([[1, 0, 0, 0], [0.5 / 0.85, 0.35 / 0.85, 0, 0], [0.5, 0.35, 0.1, 0.05]])
     np.testing.assert_allclose(p[:, 0], expected)

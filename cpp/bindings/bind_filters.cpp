@@ -1,68 +1,42 @@
 // What filters keep of rows, for tests; and the distribution that a draw is made from, for `verify`.
-#include <atomic>
-#include <memory>
-
-#include "bindings/arguments/operand.hpp"
+#include "bindings/arguments/allowed_ids.hpp"
 #include "bindings/arguments/options.hpp"
+#include "bindings/arguments/sample_options.hpp"
 #include "bindings/topics.hpp"
-#include "consumers/kept.hpp"
-#include "core/parallel.hpp"
-#include "core/read.hpp"
-#include "dispatch/tables.hpp"
+#include "ops/filtered_rows.hpp"
+#include "ops/probabilities.hpp"
 
 namespace lmhead {
 namespace {
 
-FilterOrder filter_order(const std::string& name) {
-  if (name == "hf") return FilterOrder::hf;
-  if (name == "vllm") return FilterOrder::vllm;
-  if (name == "llama.cpp") return FilterOrder::llama_cpp;
-  value_error("order", "'hf', 'vllm' or 'llama.cpp'", "'" + name + "'");
+// What is not given does nothing.
+py::kwargs with_defaults(const py::kwargs& given) {
+  py::kwargs all;
+  for (const char* name : {"mask", "allowed_ids", "logit_bias", "history", "output", "threads"}) all[name] = py::none();
+  for (const char* name : {"temperature", "top_p", "typical_p", "repetition_penalty"}) all[name] = 1.0;
+  for (const char* name : {"min_p", "presence_penalty", "frequency_penalty"}) all[name] = 0.0;
+  all["top_k"] = 0;
+  all["order"] = "hf";
+  for (const auto& [name, value] : given) all[name] = value;
+  return all;
 }
 
-// A number a row, or one for all.
-template <class Number>
-class PerRow {
- public:
-  PerRow(const char* name, py::handle object, int64_t n_rows) : values_(py::array_t<Number, py::array::c_style | py::array::forcecast>::ensure(object)) {
-    if (!values_ || (values_.size() != 1 && values_.size() != n_rows))
-      value_error(name, "a number, or one for each of " + std::to_string(n_rows) + " rows", value_text(object));
+// Logits and what is done with them before a draw.
+struct Filtered {
+  Operand logits;
+  Allowed allowed;
+  SampleOptions options;
+  int threads;
+
+  Filtered(py::handle object, const py::kwargs& given)
+      : logits(row_operand("logits", "(..., V)", object)),
+        allowed(allowed_argument(py::object(given["mask"]), py::object(given["allowed_ids"]), logits).allowed),
+        threads(threads_option(py::object(given["threads"]))) {
+    const RowShape rows{leading(logits.shape), "logits of shape " + shape_text(logits.shape)};
+    add_filters(given, rows, options);
+    add_edits(given, rows, logits.shape.back(), options);
   }
-  Number at(int64_t row) const { return values_.data()[values_.size() == 1 ? 0 : row]; }
-
- private:
-  py::array_t<Number, py::array::c_style | py::array::forcecast> values_;
 };
-
-struct RowFilters {
-  PerRow<double> temperature;
-  PerRow<int64_t> top_k;
-  PerRow<double> top_p, min_p, typical_p;
-  FilterOrder order;
-
-  Filters at(int64_t row) const { return {temperature.at(row), top_k.at(row), top_p.at(row), min_p.at(row), typical_p.at(row), order}; }
-};
-
-// Filters every row and hands it over: use(worker, row, y, kept).
-template <class T, class Use>
-void filter_rows(const Rows& logits, const RowFilters& filters, int threads, const Use& use) {
-  const KernelTable& kernels = table();
-  const Reader<T> reader(kernels, logits);
-  struct Scratch {
-    explicit Scratch(const KernelTable& t) : kept(t) {}
-    Kept<T> kept;
-    Buffer<T> row;
-    Buffer<char> temporary;
-  };
-  std::vector<std::unique_ptr<Scratch>> scratch;
-  for (int worker = 0; worker < threads; ++worker) scratch.push_back(std::make_unique<Scratch>(kernels));
-  run_tasks(threads, logits.n_rows, [&](int worker, int64_t row) {
-    Scratch& mine = *scratch[static_cast<size_t>(worker)];
-    const T* y = reader.read(row, 0, logits.width, mine.row.reserve(logits.width), mine.temporary);
-    mine.kept.filter_row(y, logits.width, filters.at(row));
-    use(worker, row, y, mine.kept);
-  });
-}
 
 struct KeptRow {
   std::vector<int64_t> ids;
@@ -99,30 +73,21 @@ KeptRow kept_of_row(const KernelTable& kernels, const T* y, int64_t n, const Fil
   return result;
 }
 
-RowFilters row_filters(int64_t n_rows, py::handle temperature, py::handle top_k, py::handle top_p, py::handle min_p, py::handle typical_p,
-                       const std::string& order) {
-  return {{"temperature", temperature, n_rows}, {"top_k", top_k, n_rows},         {"top_p", top_p, n_rows},
-          {"min_p", min_p, n_rows},             {"typical_p", typical_p, n_rows}, filter_order(order)};
-}
-
 // Of each row (ids in the order they are kept in, the greatest logit, the mass relative to it, whether it was a list, whether the best sufficed).
-py::list kept_ids(py::handle object, py::handle temperature, py::handle top_k, py::handle top_p, py::handle min_p, py::handle typical_p,
-                  const std::string& order, bool from_best, py::handle threads) {
-  const Operand logits = row_operand("logits", "(..., V)", object);
-  const Rows rows = logits.rows();
-  const RowFilters filters = row_filters(rows.n_rows, temperature, top_k, top_p, min_p, typical_p, order);
-  const int n_threads = threads_option(threads);
+py::list kept_ids(py::handle object, bool from_best, const py::kwargs& given) {
+  const Filtered f(object, with_defaults(given));
+  const Rows rows = f.logits.rows();
   std::vector<KeptRow> results(static_cast<size_t>(rows.n_rows));
   const auto run = [&](auto number, auto candidate) {
     using T = decltype(number);
-    const KernelTable& kernels = table();
-    filter_rows<T>(rows, filters, n_threads, [&](int, int64_t row, const T* y, Kept<T>& kept) {
-      results[static_cast<size_t>(row)] = kept_of_row<T, decltype(candidate)>(kernels, y, rows.width, filters.at(row), kept, from_best);
+    filtered_rows<T>(rows, f.allowed, f.options, f.threads, [&](int, int64_t row, const T* y, Kept<T>& kept) {
+      const auto r = static_cast<size_t>(row);
+      results[r] = kept_of_row<T, decltype(candidate)>(table(), y, rows.width, f.options.rows[r].filters, kept, from_best);
     });
   };
   {
     const py::gil_scoped_release release;
-    if (logits.dtype == DType::float64) run(double{}, LongCandidate<double>{});
+    if (f.logits.dtype == DType::float64) run(double{}, LongCandidate<double>{});
     else run(float{}, ShortCandidate{});
   }
   py::list list;
@@ -131,67 +96,39 @@ py::list kept_ids(py::handle object, py::handle temperature, py::handle top_k, p
   return list;
 }
 
-// False where there is nothing to draw from.
-template <class T>
-bool write_probabilities(Masses& masses, const T* y, int64_t n, const Filters& filters, Kept<T>& kept, double* out) {
-  std::fill(out, out + n, 0.0);
-  if (filters.greedy()) {
-    if (kept.count() == 0) return false;
-    out[kept.ids()[0]] = 1;
-    return true;
-  }
-  const double max = double(kept.max()), total = kept.mass();
-  if (!(max - max == 0)) return false;
-  masses.start(max, filters.temperature);
-  const int64_t count = kept.is_list() ? kept.count() : n;
-  const T* values = kept.is_list() ? kept.values() : y;
-  for (int64_t first = 0; first < count; first += Masses::kMost) {
-    const int64_t most = std::min(Masses::kMost, count - first);
-    const double* of = masses.of(values + first, most);
-    for (int64_t i = first; i < first + most; ++i) {
-      if (kept.is_list()) out[kept.ids()[i]] = of[i - first] / total;
-      else if (kept.cut_off().keeps(y[i], i)) out[i] = of[i - first] / total;
-    }
-  }
-  return true;
-}
-
-// (..., V) of float64: the probability of each id under its row's draw, 0 where it is not kept.
-py::array_t<double> processed_probabilities(py::handle object, py::handle temperature, py::handle top_k, py::handle top_p, py::handle min_p,
-                                            py::handle typical_p, const std::string& order, py::handle threads, const std::string& name) {
-  const Operand logits = row_operand("logits", "(..., V)", object);
-  const Rows rows = logits.rows();
-  const RowFilters filters = row_filters(rows.n_rows, temperature, top_k, top_p, min_p, typical_p, order);
-  const int n_threads = threads_option(threads);
-  py::array_t<double> probabilities(logits.shape);
-  double* out = probabilities.mutable_data();
-  const KernelTable& kernels = table();
-  std::vector<Masses> masses;
-  for (int worker = 0; worker < n_threads; ++worker) masses.emplace_back(kernels);
-  std::atomic<int64_t> wrong_row{-1};
-  const auto run = [&](auto number) {
-    using T = decltype(number);
-    filter_rows<T>(rows, filters, n_threads, [&](int worker, int64_t row, const T* y, Kept<T>& kept) {
-      if (!write_probabilities(masses[static_cast<size_t>(worker)], y, rows.width, filters.at(row), kept, out + row * rows.width)) wrong_row = row;
-    });
-  };
+// (..., V) of float64. `name`: whose logits they are.
+py::array_t<double> processed_probabilities(py::handle object, const std::string& name, const py::kwargs& given) {
+  const Filtered f(object, with_defaults(given));
+  const Rows rows = f.logits.rows();
+  py::array_t<double> found(f.logits.shape);
+  double* out = found.mutable_data();
+  int64_t wrong = -1;
   {
     const py::gil_scoped_release release;
-    if (logits.dtype == DType::float64) run(double{});
-    else run(float{});
+    wrong = probabilities(rows, f.allowed, f.options, out, f.threads);
   }
-  if (wrong_row >= 0) value_error(name.c_str(), "finite logits to draw from in row " + std::to_string(wrong_row), "NaN, +inf, or none above -inf");
-  return probabilities;
+  if (wrong >= 0) value_error(name, "finite logits to draw from in row " + std::to_string(wrong), "NaN, +inf, or none above -inf");
+  return found;
+}
+
+py::array_t<double> logarithms_of(py::handle object, py::handle threads) {
+  const Operand numbers = row_operand("numbers", "(..., n)", object);
+  if (numbers.dtype != DType::float64) type_error("numbers", "float64", dtype_text(numbers.dtype));
+  const int n_threads = threads_option(threads);
+  const Rows rows = numbers.rows();
+  py::array_t<double> found(numbers.shape);
+  double* out = found.mutable_data();
+  const py::gil_scoped_release release;
+  logarithms(rows, out, n_threads);
+  return found;
 }
 
 }  // namespace
 
 void bind_filters(py::module_& m) {
-  m.def("kept_ids", &kept_ids, py::arg("logits"), py::arg("temperature") = 1.0, py::arg("top_k") = 0, py::arg("top_p") = 1.0, py::arg("min_p") = 0.0,
-        py::arg("typical_p") = 1.0, py::arg("order") = "hf", py::arg("from_best") = false, py::arg("threads") = py::none());
-  m.def("processed_probabilities", &processed_probabilities, py::arg("logits"), py::arg("temperature") = 1.0, py::arg("top_k") = 0,
-        py::arg("top_p") = 1.0, py::arg("min_p") = 0.0, py::arg("typical_p") = 1.0, py::arg("order") = "hf", py::arg("threads") = py::none(),
-        py::arg("name") = "logits");
+  m.def("kept_ids", &kept_ids, py::arg("logits"), py::arg("from_best") = false);
+  m.def("processed_probabilities", &processed_probabilities, py::arg("logits"), py::arg("name") = "logits");
+  m.def("logarithms", &logarithms_of, py::arg("numbers"), py::arg("threads") = py::none());
 }
 
 }  // namespace lmhead

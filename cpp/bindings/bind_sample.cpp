@@ -2,12 +2,11 @@
 #include "bindings/arguments/allowed_ids.hpp"
 #include "bindings/arguments/head_options.hpp"
 #include "bindings/arguments/sample_options.hpp"
+#include "bindings/arguments/screened_weight.hpp"
 #include "bindings/topics.hpp"
 #include "core/gumbel.hpp"
 #include "core/random.hpp"
-#include "core/rows.hpp"
 #include "core/screen.hpp"
-#include "dispatch/tables.hpp"
 
 namespace lmhead {
 namespace {
@@ -56,8 +55,7 @@ py::tuple sample_of_states(const Screen* screen, py::handle hidden, py::handle w
   const RowShape rows{leading(a.head.hidden.shape), "hidden of shape " + shape_text(a.head.hidden.shape)};
   const AllowedIds ids = allowed_argument(py::object(given["mask"]), py::object(given["allowed_ids"]), py::object(given["vocab_ids"]), a.head);
   const SampleOptions options = sample_options(given, rows, ids.vocabulary);
-  if (screen && a.head.weight.shape != std::vector<int64_t>{screen->n_ids(), screen->width()})
-    value_error("weight", "the weight that the screen was made from", "shape " + shape_text(a.head.weight.shape));
+  if (screen) check_made_from(*screen, a.head.weight);
   const int threads = threads_option(py::object(given["threads"]));
   const Draws draws(rows.shape, options, a.head.doubles());
   const Rows hidden_rows = a.head.hidden.rows(), weight_rows = a.head.weight.rows();
@@ -90,31 +88,6 @@ py::tuple sample_of_logits(py::handle logits, const py::kwargs& given) {
   return draws.result();
 }
 
-// What a draw's filters see of given logits: a copy with -inf where an id is not allowed, and with the edits.
-template <class T>
-py::array edited_as(const Operand& operand, const Allowed& allowed, const SampleOptions& options) {
-  py::array_t<T> edited(operand.shape);
-  T* z = edited.mutable_data();
-  const Rows rows = operand.rows();
-  Buffer<char> temporary;
-  for (int64_t row = 0; row < rows.n_rows; ++row, z += rows.width) {
-    copy_row(table(), rows, row, 0, rows.width, RowLayout::wide, z, temporary);
-    allowed.clear(row, z, 0, rows.width);
-    const RowEdits edits = options.edits_of(row);
-    for (const Edit* edit = edits.first; edit != edits.last; ++edit) z[edit->id] = edit->apply(z[edit->id]);
-  }
-  return edited;
-}
-
-py::array edited_logits(py::handle logits, const py::kwargs& given) {
-  const Operand operand = row_operand("logits", "(..., V)", logits);
-  const RowShape rows{leading(operand.shape), "logits of shape " + shape_text(operand.shape)};
-  const AllowedIds ids = allowed_argument(py::object(given["mask"]), py::object(given["allowed_ids"]), operand);
-  SampleOptions options;
-  add_edits(given, rows, operand.shape.back(), options);
-  return operand.dtype == DType::float64 ? edited_as<double>(operand, ids.allowed, options) : edited_as<float>(operand, ids.allowed, options);
-}
-
 py::tuple philox_words(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t key_low, uint32_t key_high) {
   const RandomWords words = philox({{c0, c1, c2, c3}}, key_low, key_high);
   return py::make_tuple(words.word[0], words.word[1], words.word[2], words.word[3]);
@@ -128,7 +101,6 @@ void bind_sample(py::module_& m) {
     return sample_of_states(&screen, hidden, weight, given);
   });
   m.def("sample", &sample_of_logits);
-  m.def("edited_logits", &edited_logits);
   m.def("philox", &philox_words);
   m.def("noise_bits", [](uint64_t seed, uint64_t position, int64_t id) { return Noise(seed, position).bits_of(id); });
   m.def("seed_of_row", &seed_of_row);

@@ -5,6 +5,7 @@
 
 #include "bindings/arguments/allowed_ids.hpp"
 #include "bindings/arguments/head_options.hpp"
+#include "bindings/arguments/screened_weight.hpp"
 #include "bindings/topics.hpp"
 #include "core/parallel.hpp"
 #include "core/screened_rows.hpp"
@@ -29,12 +30,7 @@ std::unique_ptr<Screen> make_screen(py::handle object, py::handle threads) {
 py::tuple screened_topk(const Screen& screen, py::handle hidden, py::handle weight, py::handle k, py::handle bias, py::handle softcap,
                         py::handle scale, py::handle mask, py::handle allowed_ids, py::handle vocab_ids, py::handle threads) {
   const HeadArguments a = head_arguments(hidden, weight, bias, softcap, scale);
-  const std::vector<int64_t> made_from{screen.n_ids(), screen.width()};
-  const Operand& given = a.head.weight;
-  const bool quantized = given.quantized.bits != 0;
-  if (quantized || given.dtype != screen.dtype() || given.shape != made_from)
-    value_error("weight", "the weight that the screen was made from, " + dtype_text(screen.dtype()) + " of shape " + shape_text(made_from),
-                (quantized ? "a quantised weight" : dtype_text(given.dtype)) + " of shape " + shape_text(given.shape));
+  check_made_from(screen, a.head.weight);
   const AllowedIds ids = allowed_argument(mask, allowed_ids, vocab_ids, a.head);
   const int64_t count = k_option(k, ids.vocabulary);
   const int n_threads = threads_option(threads);

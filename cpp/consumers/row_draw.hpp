@@ -5,7 +5,7 @@
 
 #include "consumers/kept.hpp"
 #include "consumers/race.hpp"
-#include "ops/sample.hpp"
+#include "core/draw.hpp"
 
 namespace lmhead {
 

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "consumers/cross_entropy.hpp"
+#include "consumers/loss_blocks.hpp"
 #include "consumers/row_draw.hpp"
 
 namespace lmhead {
@@ -149,10 +149,9 @@ class Sampling {
   const T* edited(const T* z, int64_t n, int64_t first_id, const RowEdits& edits, Worker& scratch) {
     T* y = scratch.edited.reserve(n);
     std::memcpy(y, z, static_cast<size_t>(n) * sizeof(T));
-    for (const Edit* edit = edits.first; edit != edits.last; ++edit) {
+    for (const Edit* edit = edits.first; edit != edits.last; ++edit)
       raw_logits_[static_cast<size_t>(edit - options_.edits.data())] = z[edit->id - first_id];
-      y[edit->id - first_id] = edit->apply(z[edit->id - first_id]);
-    }
+    edits.apply(y, first_id);
     return y;
   }
 

@@ -40,6 +40,11 @@ struct RowEdits {
     const Edit* begin = std::lower_bound(first, last, from, below);
     return {begin, std::lower_bound(begin, last, to, below)};
   }
+  // To logits of ids from first_id on, which all of these are.
+  template <class T>
+  void apply(T* logits, int64_t first_id) const {
+    for (const Edit* edit = first; edit != last; ++edit) logits[edit->id - first_id] = edit->apply(logits[edit->id - first_id]);
+  }
   const Edit* find(int64_t id) const {
     const RowEdits found = within(id, id + 1);
     return found.none() ? nullptr : found.first;

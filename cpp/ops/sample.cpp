@@ -10,23 +10,8 @@
 namespace lmhead {
 namespace {
 
-// What rows that are kept may take, unless one takes more.
+// What the rows of a block may take, unless one takes more.
 constexpr int64_t kKeptBytes = 64 * 1024 * 1024;
-
-Rows some_rows(const Rows& rows, int64_t first, int64_t n) {
-  Rows some = rows;
-  some.n_rows = n;
-  some.offsets.clear();
-  for (int64_t row = first; row < first + n; ++row) some.offsets.push_back(rows.row(row) - rows.data);
-  return some;
-}
-
-Allowed some_rows(const Allowed& allowed, int64_t first, int64_t n) {
-  if (allowed.all()) return {};
-  std::vector<int64_t> rows(static_cast<size_t>(n));
-  std::iota(rows.begin(), rows.end(), first);
-  return allowed.some_rows(rows);
-}
 
 template <class Candidate>
 RowFault logits_sample_as(const Rows& hidden, const Rows& weight, const HeadOptions& head, const Allowed& allowed, int64_t n_ids,
@@ -40,7 +25,9 @@ RowFault logits_sample_as(const Rows& hidden, const Rows& weight, const HeadOpti
     RowFault first_fault;
     for (int64_t first = 0; first < hidden.n_rows; first += most_rows) {
       const int64_t n = std::min(most_rows, hidden.n_rows - first);
-      const RowFault found = logits_sample_as<Candidate>(some_rows(hidden, first, n), weight, head, some_rows(allowed, first, n), n_ids,
+      std::vector<int64_t> rows(static_cast<size_t>(n));
+      std::iota(rows.begin(), rows.end(), first);
+      const RowFault found = logits_sample_as<Candidate>(chosen_rows(hidden, rows, 0, n), weight, head, allowed.some_rows(rows), n_ids,
                                                          options.part(first, n), out.from<T>(first, options.top_n), threads);
       if (found.fault != Fault::none && first_fault.fault == Fault::none) first_fault = {first + found.row, found.fault};
     }
@@ -72,7 +59,7 @@ RowFault sample_as(const Rows& logits, const Allowed& allowed, const SampleOptio
   };
   std::vector<Scratch> scratch(static_cast<size_t>(threads));
   const int64_t by_width = std::clamp(kElementsPerBlock / (logits.width + 1), kLeastRows, kMostRows);
-  const int64_t rows_per_block = std::max<int64_t>(1, std::min(by_width, kKeptBytes / (logits.width * int64_t(sizeof(T)) + 1)));
+  const int64_t rows_per_block = std::max<int64_t>(1, std::min(by_width, kKeptBytes / sampling.bytes_per_row()));
   for (int64_t first = 0; first < logits.n_rows; first += rows_per_block) {
     const int64_t n_rows = std::min(rows_per_block, logits.n_rows - first), n_runs = ceil_div(logits.width, kIdsPerTask);
     sampling.begin(first, n_rows);

@@ -253,33 +253,11 @@ def read_bandwidth(array: NDArray[Any], seconds: float = ..., threads: int | Non
 def fma_peak(kind: str = ..., seconds: float = ..., threads: int | None = ...) -> float: ...
 
 # For tests: of each row the ids that are kept, the greatest logit, the mass relative to it, whether that was a list,
-# and whether the best sufficed.
-def kept_ids(
-    logits: Array,
-    *,
-    temperature: Any = 1.0,
-    top_k: Any = 0,
-    top_p: Any = 1.0,
-    min_p: Any = 0.0,
-    typical_p: Any = 1.0,
-    order: str = "hf",
-    from_best: bool = False,
-    threads: int | None = None,
-) -> list[tuple[Ids, float, float, bool, bool]]: ...
+# and whether the best sufficed. `given`: mask, allowed_ids, the filters and edits of `sample`, threads.
+def kept_ids(logits: Array, from_best: bool = False, **given: Any) -> list[tuple[Ids, float, float, bool, bool]]: ...
 
-# A copy of logits with -inf where an id is not allowed and with biases and penalties: what the filters of a draw see.
-def edited_logits(logits: Array, **given: Any) -> NDArray[Any]: ...
+# float64 of the shape of logits: what a draw is made from, 0 where an id is not kept. `given` as above.
+def processed_probabilities(logits: Array, name: str = "logits", **given: Any) -> NDArray[Any]: ...
 
-# float64 of the shape of logits: what a draw is made from, 0 where an id is not kept.
-def processed_probabilities(
-    logits: Array,
-    *,
-    temperature: Any = 1.0,
-    top_k: Any = 0,
-    top_p: Any = 1.0,
-    min_p: Any = 0.0,
-    typical_p: Any = 1.0,
-    order: str = "hf",
-    threads: int | None = None,
-    name: str = "logits",
-) -> NDArray[Any]: ...
+# Of float64 numbers >= 0, as draws and losses take it.
+def logarithms(numbers: Array, threads: int | None = None) -> NDArray[Any]: ...

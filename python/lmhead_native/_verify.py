@@ -16,15 +16,11 @@ from ._verified import Verified
 if TYPE_CHECKING:
     from ._drafts import Drafts
 
-EDITS = (
-    "mask",
-    "allowed_ids",
-    "logit_bias",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "history",
-    "output",
+# What of a row's options decides from which distribution it is drawn.
+BEFORE_A_DRAW = (
+    *("mask", "allowed_ids", "logit_bias", "history", "output"),
+    *("repetition_penalty", "presence_penalty", "frequency_penalty"),
+    *("temperature", "top_k", "top_p", "min_p", "typical_p", "order"),
 )
 
 
@@ -118,8 +114,8 @@ def verify(
 
     Accumulation: the logits of `logits_sample`; p, q and the residual in float64.
 
-    Memory: rows of K + 1 positions are one call of `logits_sample`. With a draft model, (..., 2 K, V) probabilities in
-    float64.
+    Memory: rows of K + 1 positions are one call of `logits_sample`. With a draft model, (..., 2 K + 1, V) probabilities
+    in float64, beside the logits of one of the two models at a time, and a row of residual for each sequence.
 
     Determinism: a sequence has the same tokens whatever the batch, the threads and the instruction set.
 
@@ -152,8 +148,7 @@ def verify(
     logprob = drawn.logprob
     if drawn.logprob is not None and logprobs == "processed":
         chosen = np.take_along_axis(p, tokens[..., None], axis=-1)[..., 0]
-        with np.errstate(divide="ignore"):  # of tokens behind a rejected draft
-            logprob = np.log(chosen).astype(drawn.logprob.dtype).reshape(drawn.token.shape)
+        logprob = _core.logarithms(chosen, threads).astype(drawn.logprob.dtype).reshape(drawn.token.shape)
     elif logprobs == "raw":
         allowed: dict[str, Any] = {"mask": mask, "allowed_ids": allowed_ids}
         logprob = logits_scores(hidden, weight, tokens.reshape(drawn.token.shape), **head, **allowed).logprob
@@ -172,12 +167,8 @@ def _probabilities(name: str, hidden: Array, weight: Weight, head: dict[str, Any
         full = np.full((*z.shape[:-1], int(ids[-1]) + 1), -np.inf, z.dtype)
         full[..., ids] = z
         z = full
-    edited = _core.edited_logits(z, **{option: rows[option] for option in EDITS})
-    flat = {
-        option: np.ravel(rows[option]) if np.ndim(rows[option]) else rows[option]
-        for option in ("temperature", "top_k", "top_p", "min_p", "typical_p")
-    }
-    return _core.processed_probabilities(edited, **flat, order=rows["order"], threads=head["threads"], name=name)
+    given = {option: rows[option] for option in BEFORE_A_DRAW}
+    return _core.processed_probabilities(z, name, threads=head["threads"], **given)
 
 
 def _check_draft_model(hidden: Any, weight: Any, shape: tuple[int, ...], vocabulary: int) -> None:
@@ -214,13 +205,12 @@ def _rejected(tokens: Ids, drafts: Drafts, p: Result, q: Result, threads: int | 
     # Where p and q are equal but for rounding, nothing may be left: the target's own draw stays.
     some = residual.any(axis=-1)
     where, residual = where[some], residual[some]
-    with np.errstate(divide="ignore"):
-        corrections = sample(
-            np.log(residual),
-            seed=drafts.seed[where],
-            position=drafts.position[where] + accepted[where].astype(np.uint64),
-            logprobs=None,
-            threads=threads,
-        )
+    corrections = sample(
+        _core.logarithms(residual, threads),
+        seed=drafts.seed[where],
+        position=drafts.position[where] + accepted[where].astype(np.uint64),
+        logprobs=None,
+        threads=threads,
+    )
     tokens[where, accepted[where]] = corrections.token
     return tokens, accepted

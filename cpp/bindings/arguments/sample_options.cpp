@@ -47,7 +47,7 @@ uint64_t fresh_seed() {
 
 }  // namespace
 
-SampleOptions sample_options(const py::kwargs& given, const RowShape& rows, int64_t vocabulary) {
+void add_filters(const py::kwargs& given, const RowShape& rows, SampleOptions& options) {
   const auto argument = [&](const char* name) { return py::object(given[name]); };
   const auto up_to_1 = [](double x) { return x > 0 && x <= 1; };
   const PerRow<double> temperature =
@@ -57,21 +57,28 @@ SampleOptions sample_options(const py::kwargs& given, const RowShape& rows, int6
   const PerRow<double> min_p = reals_by_row("min_p", argument("min_p"), rows, ">= 0 and <= 1", [](double x) { return x >= 0 && x <= 1; });
   const PerRow<double> typical_p = reals_by_row("typical_p", argument("typical_p"), rows, "> 0 and <= 1", up_to_1);
   const FilterOrder order = order_option(argument("order"));
+  for (int64_t row = 0; row < rows.count(); ++row) {
+    SampleRow wanted;
+    wanted.filters = {temperature[row], top_k[row], top_p[row], min_p[row], typical_p[row], order};
+    options.rows.push_back(wanted);
+  }
+}
+
+SampleOptions sample_options(const py::kwargs& given, const RowShape& rows, int64_t vocabulary) {
+  const auto argument = [&](const char* name) { return py::object(given[name]); };
+  SampleOptions options;
+  add_filters(given, rows, options);
   const py::object seed = argument("seed");
   const PerRow<uint64_t> seeds = seed.is_none() ? PerRow<uint64_t>{{fresh_seed()}, true} : words_by_row("seed", seed, rows);
   const PerRow<uint64_t> positions = words_by_row("position", argument("position"), rows);
-
-  SampleOptions options;
   options.logprobs = logprobs_option(argument("logprobs"));
   options.top_n = integer_option("top_n", argument("top_n"), 0, vocabulary, "an integer from 0 to V = " + std::to_string(vocabulary));
   if (options.top_n > 0 && options.logprobs == Logprobs::none)
     value_error("top_n", "0 as logprobs is None", std::to_string(options.top_n));
   for (int64_t row = 0; row < rows.count(); ++row) {
-    SampleRow wanted;
-    wanted.filters = {temperature[row], top_k[row], top_p[row], min_p[row], typical_p[row], order};
+    SampleRow& wanted = options.rows[static_cast<size_t>(row)];
     wanted.seed = seeds.single ? seed_of_row(seeds[row], row) : seeds[row];
     wanted.position = positions[row];
-    options.rows.push_back(wanted);
   }
   add_edits(given, rows, vocabulary, options);
   return options;
