@@ -37,6 +37,8 @@ def test_the_commands() -> None:
 
 def test_the_table_of_functions() -> None:
     """Every public function stands there with its own parameters, in order."""
+    found = re.findall(r"^\| `(\w+)\(", README, re.MULTILINE)
+    assert sorted(set(found)) == sorted(found)
     rows = dict(re.findall(r"`(\w+)\(([^`]*)\)`", README))
     for name in {*reference.__all__, "LMHead", "quantize", "isa", "get_num_threads", "set_num_threads", "show_config"}:
         parameters = list(inspect.signature(getattr(native, name)).parameters)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import random
+import types
 from typing import Any
 
 import numpy as np
@@ -200,3 +202,46 @@ def test_kept_rows_go_in_parts() -> None:
     for a, b in zip(drawn.__getnewargs__(), expected.__getnewargs__(), strict=True):
         assert_same(a, b)
     assert (drawn.token[1::2] == 5).all()
+
+
+def test_lists_for_no_rows() -> None:
+    """S19: a list of nothing is the list for no rows."""
+    drawn = native.sample(np.zeros((0, 5), "f4"), history=[], output=[], logit_bias=[], presence_penalty=1.0)
+    assert drawn.token.shape == (0,)
+
+
+def test_any_mapping() -> None:
+    """Counts and biases come in mappings, whether they are dictionaries or not."""
+    counts: dict[int, int] = {1: 2, 3: 1}
+    given: dict[str, Any] = {"presence_penalty": 0.5, "frequency_penalty": 0.25, "repetition_penalty": 1.5, "seed": 3}
+    expected = native.sample(LOGITS[0], output=counts, history=counts, logit_bias={2: 1.0}, **given)
+    for kind in (collections.UserDict, types.MappingProxyType):
+        drawn = native.sample(LOGITS[0], output=kind(counts), history=kind(counts), logit_bias=kind({2: 1.0}), **given)
+        assert_same(drawn.token, expected.token)
+        assert_same(drawn.logprob, expected.logprob)
+
+
+def test_tensors_of_one_number_are_for_all_rows() -> None:
+    class Tensor:
+        """A number as other libraries have it, which DLPack could read too."""
+
+        shape = ()
+
+        def __init__(self, value: float) -> None:
+            self.value = value
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 1, 0
+
+        def __dlpack__(self, **_: Any) -> None:
+            raise AssertionError("a single number is not read as an array")
+
+        def __float__(self) -> float:
+            return float(self.value)
+
+        def __index__(self) -> int:
+            return int(self.value)
+
+    given: dict[str, Any] = {"temperature": Tensor(0.5), "top_k": Tensor(3), "seed": Tensor(7)}
+    drawn = native.sample(LOGITS, **given)
+    assert_same(drawn.token, native.sample(LOGITS, temperature=0.5, top_k=3, seed=7).token)

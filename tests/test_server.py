@@ -231,6 +231,14 @@ def test_a_text_without_finite_logits() -> None:
     assert response.json()["error"]["param"] == "hidden"
 
 
+def test_a_state_is_named_by_its_place_in_the_text() -> None:
+    """Also where the text goes into several steps."""
+    hidden = [STATES[0].tolist()] * 9 + [POISON, STATES[0].tolist()]
+    response = ask("/v1/score", {"hidden": hidden, "ids": [1] * 11}, score_rows=4)
+    assert response.status_code == 422
+    assert response.json()["error"]["message"].endswith("in row 9")
+
+
 def test_a_full_queue_and_a_late_answer(gate: Gate) -> None:
     """One runs, two wait, the next is sent away; the two give up, and are then not worth a step."""
 

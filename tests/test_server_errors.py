@@ -57,6 +57,7 @@ BAD_NEXT: list[tuple[Any, str, str]] = [
     ({"hidden": H, "logit_bias": {"1": "x"}}, "logit_bias", "expected a number"),
     ({"hidden": H, "logit_bias": [1]}, "logit_bias", "expected an object"),
     ({"hidden": H, "allowed_ids": []}, "allowed_ids", "expected at least one id, got none"),
+    ({"hidden": H, "allowed_ids": [True]}, "allowed_ids", "expected a list of token ids, got [true]"),
     ({"hidden": H, "allowed_ids": [V]}, "allowed_ids", f"got {V} at position 0"),
     ({"hidden": H, "logprobs": 1}, "logprobs", "expected true or false, got 1"),
     ({"hidden": H, "logprobs": True, "top_logprobs": 21}, "top_logprobs", "expected an integer from 0 to 20, got 21"),

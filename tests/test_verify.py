@@ -86,6 +86,27 @@ def test_drafts_save_time_and_change_nothing(each_isa: str, threads: int, temper
         np.testing.assert_array_equal(found.logprob[: right + 1], logprobs[: right + 1])
 
 
+@pytest.mark.parametrize("dtype", [np.uint64, np.int8, np.uint16])
+def test_histories_of_any_integers(dtype: Any) -> None:
+    rng = np.random.default_rng(6)
+    hidden, weight, drafts = operands(rng, 1, 3, 30)
+    given: dict[str, Any] = {"seed": 1, "repetition_penalty": 1.5, "presence_penalty": 0.5}
+    ids = np.array([3, 7, 7])
+    expected = native.verify(hidden, weight, drafts, history=[ids], output=[ids[:2]], **given)
+    found = native.verify(hidden, weight, drafts, history=[ids.astype(dtype)], output=[ids[:2].astype(dtype)], **given)
+    np.testing.assert_array_equal(found.tokens, expected.tokens)
+    with pytest.raises(IndexError, match=r"^output: .*got 18446744073709551615 at position 1"):
+        native.verify(hidden, weight, drafts, output=[np.array([1, 2**64 - 1], np.uint64)], **given)
+
+
+def test_a_top_k_beyond_64_bits_is_off() -> None:
+    rng = np.random.default_rng(7)
+    hidden, weight, drafts = operands(rng, 2, 3, 30)
+    draft: dict[str, Any] = {"draft_hidden": hidden[:, :3], "draft_weight": weight, "seed": 2}
+    found = native.verify(hidden, weight, drafts, top_k=2**70, **draft)
+    np.testing.assert_array_equal(found.tokens, native.verify(hidden, weight, drafts, **draft).tokens)
+
+
 def test_a_pruned_head_has_full_ids() -> None:
     rng = np.random.default_rng(2)
     hidden, weight, _ = operands(rng, 3, 4, 50)

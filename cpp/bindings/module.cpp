@@ -1,5 +1,5 @@
 // Registers the topics. Arguments arrive from python/lmhead_native, which holds signatures and docstrings: positionally, and those of
-// losses and scores by keyword.
+// losses, scores and draws by keyword.
 #include "bindings/topics.hpp"
 
 PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {

@@ -2,7 +2,8 @@
 //
 // Scores are compared by their differences, (y - y') / temperature + (G - G'): that is 0 for equal ids and changes its sign with their
 // places, and no offset or temperature, however large, swallows the noise. It comes from portable code (core/gumbel.hpp), so the winner is
-// the same whoever found it; the lower id of equals. A race only finds the few ids whose noise is worth computing: with the best id so far
+// the same whoever found it, but for three scores within a rounding of each other, whose differences need be no order (chances of 2^-50); the
+// lower id of equals. A race only finds the few ids whose noise is worth computing: with the best id so far
 // L ahead of a block's maximum m (of noise 0), id i can win only if its noise -log E_i makes up for its logit,
 //   E_i <= exp((y_i - m) / T - L),  and as E >= w >= u 2^-31 with u half of its first random word, rounded down,
 //   p_i = exp((y_i - m) / T) >= u 2^-31 exp(L).

@@ -56,8 +56,9 @@ void Screen::make_block(const KernelTable& table, const Rows& weight, int64_t bl
     const float largest = i < n ? table.screen.max_abs(wide[i], width_) : 0.0f;
     if (largest >= kLeastWeight) {
       scale = largest / 127;
-      const char* next = together ? nullptr : weight.row(std::min(n_ids_ - 1, first + i + 1));
-      norms = screen_norms(table.screen.make_row(wide[i], width_, scale, q, next, item_size(weight.dtype)), scale, width_);
+      const char* next = together ? reinterpret_cast<const char*>(wide[std::min(n - 1, i + 1)]) : weight.row(std::min(n_ids_ - 1, first + i + 1));
+      const ptrdiff_t item = together ? ptrdiff_t(sizeof(float)) : item_size(weight.dtype);
+      norms = screen_norms(table.screen.make_row(wide[i], width_, scale, q, next, item), scale, width_);
     } else {
       std::fill(q, q + stride, uint8_t(128));
       if (largest > 0) norms.error = norm_above(wide[i], width_);

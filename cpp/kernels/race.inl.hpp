@@ -1,4 +1,4 @@
-// Which ids of a block can still win a race of exponential noise: the filter before exact scores (consumers/sample.hpp has the proof).
+// Which ids of a block can still win a race of exponential noise: the filter before exact scores (consumers/race.hpp has the proof).
 // Noise is Philox4x32-10 by counter, 16 groups of 4 words for 64 ids (core/random.hpp has the layout).
 // It knows words and comparisons; it refuses to know who wins.
 #pragma once

@@ -68,6 +68,8 @@ class Fields:
             raise ValueError(f"{name}: expected a list of token ids, got {shown(value)}")
         if len(value) > most:
             raise ValueError(f"{name}: expected at most {most} ids, got {len(value)}")
+        if any(isinstance(one, bool) for one in value):
+            raise ValueError(f"{name}: expected a list of token ids, got {shown(value)}")
         try:
             ids = np.array(array("q", value))  # which takes no floats and no texts, as NumPy would
         except (TypeError, OverflowError) as error:

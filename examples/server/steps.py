@@ -35,6 +35,7 @@ class Piece:
     states: NDArray[np.float32]
     targets: NDArray[np.int64]
     top_logprobs: int
+    first: int  # the place of its first state in the text
 
 
 class Scored(NamedTuple):
@@ -52,7 +53,7 @@ def pieces_of(request: ScoreRequest, rows: int) -> list[Piece]:
     states = request.hidden[: len(request.hidden) - request.shift]
     targets = request.ids[request.shift :]
     starts = range(0, len(targets), rows)
-    return [Piece(states[i : i + rows], targets[i : i + rows], request.top_logprobs) for i in starts]
+    return [Piece(states[i : i + rows], targets[i : i + rows], request.top_logprobs, i) for i in starts]
 
 
 def draw(head: LMHead, requests: Sequence[NextRequest], threads: int | None = None) -> list[Draw]:
@@ -112,16 +113,16 @@ def score(head: LMHead, pieces: Sequence[Piece], threads: int | None = None) -> 
         top_n=max(piece.top_logprobs for piece in pieces),
         threads=threads,
     )
-    ranks = found.rank.tolist()
-    for at, (rank, total) in enumerate(zip(ranks, found.logsumexp.tolist(), strict=True)):
-        if rank != -1 and not math.isfinite(total):
-            raise ValueError(f"hidden: expected finite logits, got a log-sum-exp of {total} in row {at}")
+    ranks, totals = found.rank.tolist(), found.logsumexp.tolist()
     logprobs, entropies, argmaxes = found.logprob.tolist(), found.entropy.tolist(), found.argmax.tolist()
     tops = alternatives(found.top_ids, found.top_logprobs, len(ranks))
     results = []
     end = 0
     for piece in pieces:
         rows = slice(end, end := end + len(piece.targets))
+        for at, (rank, total) in enumerate(zip(ranks[rows], totals[rows], strict=True), piece.first):
+            if rank != -1 and not math.isfinite(total):
+                raise ValueError(f"hidden: expected finite logits, got a log-sum-exp of {total} in row {at}")
         top = [one[: piece.top_logprobs] for one in tops[rows]]
         results.append(Scored(logprobs[rows], ranks[rows], entropies[rows], argmaxes[rows], top))
     return results

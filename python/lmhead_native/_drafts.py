@@ -87,7 +87,9 @@ class Drafts(NamedTuple):
         items = list(value) if is_list_of_rows(value) or (n == 0 and np.size(value) == 0) else [value]
         self._check_items(argument, len(items))
         return [
-            _with_drafts(item, drafts[:j]) for item, drafts in zip(items, self.ids, strict=True) for j in range(length)
+            _with_drafts(argument, item, drafts[:j])
+            for item, drafts in zip(items, self.ids, strict=True)
+            for j in range(length)
         ]
 
     def _masks(self, value: Any, length: int, full: int) -> Any:
@@ -166,7 +168,7 @@ def drafts_of(hidden_shape: tuple[int, ...], draft_tokens: Any, n_ids: int, seed
     )
 
 
-def _with_drafts(item: Any, drafts: NDArray[np.int64]) -> Any:
+def _with_drafts(argument: str, item: Any, drafts: NDArray[np.int64]) -> Any:
     """Return ids, or how often each is there, with some more; what is neither is left for the sampler to refuse."""
     if item is None:
         return drafts
@@ -175,11 +177,13 @@ def _with_drafts(item: Any, drafts: NDArray[np.int64]) -> Any:
         for draft in drafts.tolist():
             counts[draft] = counts.get(draft, 0) + 1
         return counts
-    given = checks.read("history", item)
+    given = checks.read(argument, item)
     is_ids = given.array.ndim == 1 and given.array.dtype.kind in "iu" and given.dtype != "bfloat16"
     if given.is_sequence and given.array.shape == (0,):  # NumPy takes it for float64
         return drafts
-    return np.concatenate([given.array, drafts]) if is_ids and drafts.size else item
+    if not is_ids or not drafts.size or (given.array.size and given.array.max() > np.iinfo(np.int64).max):
+        return item
+    return np.concatenate([given.array.astype(np.int64), drafts])
 
 
 def accepted_alike(draws: NDArray[np.int64], drafts: NDArray[np.int64]) -> NDArray[np.int64]:

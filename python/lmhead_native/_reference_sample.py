@@ -144,7 +144,7 @@ def sample(
     top_p : float, default 1.0
         Keep a token while the better ones have less than this share of the mass; above 0, 1 keeps all.
     min_p : float, default 0.0
-        Keep tokens with at least this share of the best one's probability.
+        Keep tokens with at least this share of the probability of the best that is left.
     typical_p : float, default 1.0
         Keep the tokens whose surprise is closest to the entropy, up to this share of the mass; 1 keeps all.
     logit_bias : dict or list of dict, optional

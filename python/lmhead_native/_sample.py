@@ -66,7 +66,7 @@ def logits_sample(
     top_p : float or array_like, shape (...)
         In (0, 1]: keep a token while the better ones have less than this share of the mass; at least one. 1 keeps all.
     min_p : float or array_like, shape (...)
-        In [0, 1]: keep tokens of at least this share of the best one's mass.
+        In [0, 1]: keep tokens of at least this share of the mass of the best that is left.
     typical_p : float or array_like, shape (...)
         In (0, 1]: keep the tokens whose ``-log p`` is nearest to the entropy, up to this share of the mass. 1: all.
     logit_bias : mapping of int to float, or a sequence of them or None for each row, optional
@@ -117,8 +117,9 @@ def logits_sample(
 
     Accumulation: logits as `logits` gives them; edits in float64, rounded once; scores, masses and filters in float64.
 
-    Memory: a few numbers for each block of 256 ids and row, and lists of the top_k best. No array of noise or
-    probabilities.
+    Memory: a few numbers for each block of 256 ids and row, and lists of the top_k best. Rows with top_p, min_p,
+    typical_p or a top_k above 4096 keep their logits until they are drawn from, some rows at a time: 64 MiB, or one
+    row. No array of noise or probabilities.
 
     Determinism: the draw of a row is a function of its own operands, parameters, seed and position: not of its place
     in the batch, the rows around it, threads, layout or instruction set. `sample` of `logits` draws the same tokens.
@@ -211,7 +212,7 @@ def sample(
     Accumulation, determinism, NaN and inf: as `logits_sample`, whose tokens these are where the logits are its.
 
     Memory: the logits are read in place; rows that are edited, masked, strided or of halves are copied in pieces of
-    64 KiB.
+    16,384 ids, and whole where `logits_sample` keeps them. A block of rows takes at most 64 MiB, or what one row needs.
     """
     return Sample(
         *_core.sample(

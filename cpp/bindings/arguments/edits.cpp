@@ -13,11 +13,16 @@
 namespace lmhead {
 namespace {
 
-bool is_dict(py::handle object) { return PyDict_Check(object.ptr()); }
+bool is_mapping(py::handle object) {
+  if (PyDict_Check(object.ptr())) return true;
+  return py::hasattr(object, "keys") && py::isinstance(object, py::module_::import("collections.abc").attr("Mapping"));
+}
+// Its items, as a dictionary has them.
+py::dict items_of(py::handle mapping) { return py::dict(py::reinterpret_borrow<py::object>(mapping)); }
 
 // One row's ids: {id: count}, or an array or flat sequence of ids.
 bool is_ids(py::handle object) {
-  if (is_dict(object)) return true;
+  if (is_mapping(object)) return true;
   if (py::isinstance<py::array>(object)) {
     const auto array = py::reinterpret_borrow<py::array>(object);
     return array.ndim() == 1 && array.dtype().kind() != 'O';
@@ -28,7 +33,7 @@ bool is_ids(py::handle object) {
   if (py::len(sequence) == 0) return true;
   const py::object first = sequence[0];
   const bool has_axes = py::isinstance<py::array>(first) ? py::reinterpret_borrow<py::array>(first).ndim() > 0 : PySequence_Check(first.ptr()) || speaks_dlpack(first);
-  return !first.is_none() && !is_dict(first) && !has_axes;
+  return !first.is_none() && !is_mapping(first) && !has_axes;
 }
 
 struct RowIds {
@@ -57,8 +62,8 @@ struct RowIds {
   template <class See>
   void each(py::handle item, int64_t row, See see) const {
     if (item.is_none()) return;
-    if (is_dict(item)) {
-      for (const auto& [id, count] : py::reinterpret_borrow<py::dict>(item)) {
+    if (is_mapping(item)) {
+      for (const auto& [id, count] : items_of(item)) {
         const int64_t place = key(id, row), n = count_of(count, row);
         if (n > 0) see(place, n);
       }
@@ -108,7 +113,7 @@ void add_edits(const py::kwargs& given, const RowShape& rows, int64_t vocabulary
   const PerRow<double> presence = reals_by_row("presence_penalty", argument("presence_penalty"), rows, "a finite number", finite);
   const PerRow<double> frequency = reals_by_row("frequency_penalty", argument("frequency_penalty"), rows, "a finite number", finite);
   const std::string id_words = "an array of ids or their counts";
-  const std::vector<py::object> biases = items_by_row("logit_bias", argument("logit_bias"), rows, is_dict, true, "a dictionary");
+  const std::vector<py::object> biases = items_by_row("logit_bias", argument("logit_bias"), rows, is_mapping, true, "a dictionary");
   const std::vector<py::object> history = items_by_row("history", argument("history"), rows, is_ids, false, id_words);
   const std::vector<py::object> output = items_by_row("output", argument("output"), rows, is_ids, false, id_words);
   const RowIds bias_ids{"logit_bias", rows, vocabulary}, history_ids{"history", rows, vocabulary}, output_ids{"output", rows, vocabulary};
@@ -124,8 +129,8 @@ void add_edits(const py::kwargs& given, const RowShape& rows, int64_t vocabulary
     seen.clear();
     const py::object& bias = biases[at];
     if (!bias.is_none()) {
-      if (!is_dict(bias)) type_error("logit_bias", "a dictionary of ids", type_text(bias) + rows.in_row(row));
-      for (const auto& [id, value] : py::reinterpret_borrow<py::dict>(bias)) {
+      if (!is_mapping(bias)) type_error("logit_bias", "a dictionary of ids", type_text(bias) + rows.in_row(row));
+      for (const auto& [id, value] : items_of(bias)) {
         const int64_t key = bias_ids.key(id, row);
         seen.push_back({key, 0, bias_of(value, key, rows.in_row(row)), false});
       }

@@ -13,7 +13,8 @@ namespace {
 
 bool has_axes(py::handle object) {
   if (py::isinstance<py::array>(object)) return py::reinterpret_borrow<py::array>(object).ndim() > 0;
-  return speaks_dlpack(object) || is_sequence_of_numbers(object);
+  if (speaks_dlpack(object)) return py::len(object.attr("shape")) > 0;
+  return is_sequence_of_numbers(object);
 }
 
 constexpr const char* kReals = "a real number or one for each row";
@@ -136,7 +137,8 @@ std::vector<py::object> items_by_row(const char* name, py::handle object, const 
   const bool listed = PySequence_Check(object.ptr()) && !PyUnicode_Check(object.ptr()) && !PyBytes_Check(object.ptr());
   if (!listed && !is_item(object)) type_error(name, words + ", or a list of them for the rows", type_text(object));
   const std::string expected = "a list of " + std::to_string(n) + ", one for each row of " + rows.origin;
-  if (is_item(object)) value_error(name, expected, type_text(object) + " for all");
+  // A list of nothing is the list for no rows, and also ids of one row.
+  if (is_item(object) && !(listed && n == 0 && py::len(object) == 0)) value_error(name, expected, type_text(object) + " for all");
   const auto sequence = py::reinterpret_borrow<py::sequence>(object);
   if (py::len(sequence) != n) value_error(name, expected, std::to_string(py::len(sequence)));
   std::vector<py::object> items;
