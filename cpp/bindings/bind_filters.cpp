@@ -60,7 +60,7 @@ KeptRow kept_of_row(const KernelTable& kernels, const T* y, int64_t n, const Fil
     for (int64_t first = (ceil_div(n, kBlockIds) - 1) * kBlockIds; first >= 0; first -= kBlockIds)
       row_mass.add(kernels, y + first, std::min(kBlockIds, n - first), first);
     const LogSum<double> sum = row_mass.sum(kernels);
-    result.from_best = k > 0 && kept.filter_best(list.begin(), k, n, wants_row_mass(filters, n) ? &sum : nullptr, filters);
+    result.from_best = k > 0 && kept.filter(list.begin(), k, static_cast<const T*>(nullptr), n, wants_row_mass(filters, n) ? &sum : nullptr, filters);
   }
   if (!result.from_best) kept.filter_row(y, n, filters);
   result.is_list = kept.is_list();

@@ -24,47 +24,32 @@ constexpr int64_t kAnyId = std::numeric_limits<int64_t>::max();
 }  // namespace
 
 template <class T>
-void Kept<T>::begin(const T* y, int64_t n_ids, const Filters& filters) {
+void Kept<T>::begin(const T* row, int64_t n_ids, const Filters& filters) {
   filters_ = filters;
   n_ids_ = n_ids;
-  set_ = {y, nullptr, n_ids};
+  set_ = {row, nullptr, n_ids};
   head_.clear();
-  complete_ = n_best(filters, n_ids) == n_ids;
+  complete_ = false;
   cut_off_ = {};
   is_list_ = false;
-  ids_.clear();
-  values_.clear();
+  listed_.n = 0;
   knows_max_ = false;
   mass_ = 0;
 }
 
 template <class T>
-template <class Candidate>
-void Kept<T>::take_best(TopList<Candidate>& list, int64_t k) {
-  list.start(k);
-  list.add(table_, set_.values, n_ids_, 0);
-  list.sort();
-  for (int64_t i = 0; i < k; ++i) put(list.begin()[i].value, list.begin()[i].id());
-}
-
-template <class T>
-void Kept<T>::filter_row(const T* y, int64_t n_ids, const Filters& filters, const LogSum<double>* row_sum) {
-  begin(y, n_ids, filters);
-  if (filters.keeps_all(n_ids)) return;
-  list_best(n_best(filters, n_ids));
-  run(row_sum);
-}
-
-// The head is the k best of the row.
-template <class T>
-void Kept<T>::list_best(int64_t k) {
-  head_.clear();
+void Kept<T>::filter_row(const T* row, int64_t n_ids, const Filters& filters) {
+  const int64_t k = n_best(filters, n_ids);
+  const auto filter_by = [&](auto& list) {
+    list.start(std::max<int64_t>(1, k));
+    if (k > 0) list.add(table_, row, n_ids, 0);
+    list.sort();
+    filter(list.begin(), k, row, n_ids, nullptr, filters);
+  };
   if constexpr (sizeof(T) == 4) {
-    if (n_ids_ < kShortIds) take_best(short_list_, k);
-    else take_best(long_list_, k);
-  } else {
-    take_best(long_list_, k);
+    if (n_ids < kShortIds) return filter_by(short_list_);
   }
+  filter_by(long_list_);
 }
 
 template <class T>
@@ -97,7 +82,7 @@ bool Kept<T>::run(const LogSum<double>* row_sum) {
     if (!apply_typical_p()) return false;
   }
   if (complete_ || set_.ids) make_list();
-  return complete_ || set_.values != nullptr;
+  return is_list_ || set_.values != nullptr;
 }
 
 // What is left is what passes; of the head a part, and then that is all.
@@ -125,20 +110,20 @@ double Kept<T>::weigh_head() {
   return sum;
 }
 
-// The set, some at a time by ascending id: visit(values, y, first, n), where values are value(y), and -inf of what does not pass the cut-off.
+// A set, some at a time by ascending id: visit(values, y, first, n), where values are value(y), and -inf of what does not pass the cut-off.
 template <class T>
 template <class Value, class Visit>
-void Kept<T>::look(const Value& value, const Visit& visit) {
+void Kept<T>::look(const Set& set, const Value& value, const Visit& visit) {
   constexpr double none = -std::numeric_limits<double>::infinity();
   double values[Masses::kMost];
   const bool all = cut_off_.keeps_all();
-  for (int64_t first = 0; first < set_.n; first += Masses::kMost) {
-    const int64_t n = std::min(Masses::kMost, set_.n - first);
-    const T* y = set_.values + first;
+  for (int64_t first = 0; first < set.n; first += Masses::kMost) {
+    const int64_t n = std::min(Masses::kMost, set.n - first);
+    const T* y = set.values + first;
     if (all)
       for (int64_t i = 0; i < n; ++i) values[i] = value(y[i]);
     else
-      for (int64_t i = 0; i < n; ++i) values[i] = cut_off_.keeps(y[i], id_of(first + i)) ? value(y[i]) : none;
+      for (int64_t i = 0; i < n; ++i) values[i] = cut_off_.keeps(y[i], set.id_of(first + i)) ? value(y[i]) : none;
     visit(values, y, first, n);
   }
 }
@@ -146,29 +131,65 @@ void Kept<T>::look(const Value& value, const Visit& visit) {
 // The same with masses: visit(values, masses, n), 0 of what does not pass.
 template <class T>
 template <class Value, class Visit>
-void Kept<T>::scan(const Value& value, const Visit& visit) {
+void Kept<T>::scan(const Set& set, const Value& value, const Visit& visit) {
   double kept_masses[Masses::kMost];
   const bool all = cut_off_.keeps_all();
-  look(value, [&](const double* values, const T* y, int64_t first, int64_t n) {
+  look(set, value, [&](const double* values, const T* y, int64_t first, int64_t n) {
     const double* masses = masses_.of(y, n);
     if (all) return visit(values, masses, n);
-    for (int64_t i = 0; i < n; ++i) kept_masses[i] = cut_off_.keeps(y[i], id_of(first + i)) ? masses[i] : 0;
+    for (int64_t i = 0; i < n; ++i) kept_masses[i] = cut_off_.keeps(y[i], set.id_of(first + i)) ? masses[i] : 0;
     visit(values, kept_masses, n);
   });
 }
 
 template <class T>
 template <class Value>
-CutOff<double> Kept<T>::find(const Value& value, double low, double high, double total, double share) {
-  return share_.find([&](const auto& visit) { scan(value, visit); }, [&](const auto& visit) { look(value, visit); },
-                     [&](int64_t i) { return id_of(i); }, &masses_, low, high, total, share);
+CutOff<double> Kept<T>::find(const Set& set, const Value& value, double low, double high, double total, double share) {
+  return share_.find([&](const auto& visit) { scan(set, value, visit); }, [&](const auto& visit) { look(set, value, visit); },
+                     [&](int64_t i) { return set.id_of(i); }, &masses_, low, high, total, share);
+}
+
+// What of the set passes the cut-off and is not below `low`: some per cent of a row, where all of it has to be weighed otherwise. It is
+// valid until the next call.
+template <class T>
+typename Kept<T>::Set Kept<T>::not_below(double low) {
+  near_.reserve(set_.n);
+  near_.n = 0;
+  const T rounded = static_cast<T>(std::max(low, double(std::numeric_limits<T>::lowest())));
+  const T below = std::nextafter(double(rounded) > low ? std::nextafter(rounded, -std::numeric_limits<T>::infinity()) : rounded,
+                                 -std::numeric_limits<T>::infinity());
+  uint16_t places[kBlockIds];
+  for (int64_t first = 0; first < set_.n; first += kBlockIds) {
+    const T* y = set_.values + first;
+    const int64_t found = row_kernels<T>(table_).select(y, std::min(kBlockIds, set_.n - first), below, places);
+    for (int64_t i = 0; i < found; ++i) {
+      const int64_t id = set_.id_of(first + places[i]);
+      if (cut_off_.keeps(y[places[i]], id)) near_.append(y[places[i]], id);
+    }
+  }
+  return near_.set();
+}
+
+// What is left of `some`, the last set that `not_below` found, is that whose value(y) passes `last`.
+template <class T>
+template <class Value>
+void Kept<T>::keep(const Set& some, const Value& value, const CutOff<double>& last) {
+  near_.n = 0;  // written behind what is read
+  look(some, value, [&](const double* values, const T* y, int64_t first, int64_t n) {
+    for (int64_t i = 0; i < n; ++i)
+      if (last.keeps(values[i], some.id_of(first + i))) near_.append(y[i], some.id_of(first + i));
+  });
+  std::swap(listed_, near_);
+  set_ = listed_.set();
+  cut_off_ = {};
+  head_.clear();
 }
 
 template <class T>
 double Kept<T>::total_of_set() {
   if (set_.ids) {
     double sum = 0;
-    scan([](T y) { return double(y); }, [&](const double*, const double* masses, int64_t n) {
+    scan(set_, [](T y) { return double(y); }, [&](const double*, const double* masses, int64_t n) {
       for (int64_t i = 0; i < n; ++i) sum += masses[i];
     });
     return sum;
@@ -197,26 +218,22 @@ bool Kept<T>::apply_top_p(const LogSum<double>* row_sum) {
     else if (set_.values) total = total_of_set();
     else return false;
   }
-  for (;;) {
-    double before = 0;
-    size_t n = 0;
-    for (; n < head_.size() && before / total < p; ++n) before += head_masses_[n];
-    if (n < head_.size() || complete_) {
-      head_.resize(n);
-      complete_ = true;
-      return true;
-    }
-    if (!(before / total < p)) return complete_ = true;
-    if (!set_.values) return false;
-    // A head that has gone a good part of the way: a longer one costs a third of what a threshold does.
-    if (head_.size() >= size_t{kManyCandidates} || n_ids_ < 4 * kManyCandidates || !cut_off_.keeps_all() || before / total < kNearly * p) break;
-    list_best(kManyCandidates);
-    weigh_head();
+  double before = 0;
+  size_t n = 0;
+  for (; n < head_.size() && before / total < p; ++n) before += head_masses_[n];
+  if (n < head_.size() || complete_ || !(before / total < p)) {
+    head_.resize(n);
+    return complete_ = true;
   }
+  if (!set_.values) return false;
   const double max = masses_.max();
   const double low = std::max(max - masses_.temperature() * lower_end(total, p) - std::fabs(max) * 1e-15, double(std::numeric_limits<T>::lowest()));
-  const CutOff<double> last = find([](T y) { return double(y); }, low, max, total, p);
-  if (!last.keeps_all()) cut({static_cast<T>(last.value), last.last_id});
+  const Set some = not_below(low);
+  const auto value = [](T y) { return double(y); };
+  const CutOff<double> last = find(some, value, low, max, total, p);
+  if (last.keeps_all()) return true;
+  if (some.n <= n_ids_ / kListable) keep(some, value, last);
+  else cut({static_cast<T>(last.value), last.last_id});
   return true;
 }
 
@@ -244,7 +261,7 @@ bool Kept<T>::apply_typical_p() {
   else if (set_.values) typical_of_set();
   else return false;
   // Whoever weighs what is left weighs it relative to its own greatest, which may no longer be the row's.
-  max_ = complete_ ? head_[0].value : *std::max_element(values_.begin(), values_.end());
+  max_ = complete_ ? head_[0].value : *std::max_element(set_.values, set_.values + set_.n);
   masses_.start(double(max_), masses_.temperature());
   return true;
 }
@@ -272,7 +289,7 @@ template <class T>
 void Kept<T>::typical_of_set() {
   const double p = filters_.typical_p;
   double total = 0, gap = 0;
-  scan([&](T y) { return masses_.distance(y); }, [&](const double* distances, const double* masses, int64_t n) {
+  scan(set_, [&](T y) { return masses_.distance(y); }, [&](const double* distances, const double* masses, int64_t n) {
     for (int64_t i = 0; i < n; ++i) {
       total += masses[i];
       gap += masses[i] > 0 ? masses[i] * distances[i] : 0;
@@ -281,18 +298,8 @@ void Kept<T>::typical_of_set() {
   const double mean = gap / total;
   const auto near = [&](T y) { return -std::fabs(masses_.distance(y) - mean); };
   const double farthest = std::max(mean, lower_end(total, p) - mean) * (1 + 1e-12) + 1e-12;
-  const CutOff<double> last = find(near, -farthest, 0, total, p);
-  look(near, [&](const double* values, const T* y, int64_t first, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) {
-      if (!last.keeps(values[i], first + i)) continue;
-      ids_.push_back(first + i);
-      values_.push_back(y[i]);
-    }
-  });
-  cut_off_ = {};
-  head_.clear();
-  set_ = {values_.data(), ids_.data(), count()};
-  if (set_.n <= kListedTopK) list_set();
+  const Set some = not_below(masses_.max() - masses_.temperature() * (mean + farthest) * (1 + 1e-12) - std::fabs(masses_.max()) * 1e-15);
+  keep(some, near, find(some, near, -farthest, 0, total, p));
 }
 
 // Everything counts alike: the mass that is reached is a number of ids.
@@ -303,34 +310,24 @@ bool Kept<T>::apply_large_top_k() {
   const std::vector<double> ones(Masses::kMost, 1.0);
   double low = masses_.max();
   const auto value = [](T y) { return double(y); };
-  look(value, [&](const double* values, const T*, int64_t, int64_t n) {
+  look(set_, value, [&](const double* values, const T*, int64_t, int64_t n) {
     for (int64_t i = 0; i < n; ++i) low = values[i] > -infinity ? std::min(low, values[i]) : low;
   });
-  const auto count = [&](const auto& visit) { look(value, [&](const double* values, const T*, int64_t, int64_t n) { visit(values, ones.data(), n); }); };
-  const CutOff<double> last = share_.find(count, [&](const auto& visit) { look(value, visit); }, [](int64_t id) { return id; }, nullptr, low,
+  const auto count = [&](const auto& visit) { look(set_, value, [&](const double* values, const T*, int64_t, int64_t n) { visit(values, ones.data(), n); }); };
+  const CutOff<double> last = share_.find(count, [&](const auto& visit) { look(set_, value, visit); }, [](int64_t id) { return id; }, nullptr, low,
                                           masses_.max(), double(filters_.top_k), 1.0);
   if (!last.keeps_all()) cut({static_cast<T>(last.value), last.last_id});
   return true;
 }
 
 template <class T>
-void Kept<T>::list_set() {
-  for (int64_t i = 0; i < set_.n; ++i)
-    if (cut_off_.keeps(set_.values[i], set_.ids[i])) head_.emplace_back(set_.values[i], set_.ids[i]);
-  if (static_cast<int64_t>(head_.size()) <= kListedTopK) std::sort(head_.begin(), head_.end(), [](const Entry& a, const Entry& b) { return a.better(b); });
-  complete_ = true;
-}
-
-template <class T>
 void Kept<T>::make_list() {
-  if (!complete_) list_set();
   is_list_ = true;
-  ids_.clear();
-  values_.clear();
-  for (const Entry& entry : head_) {
-    ids_.push_back(entry.id());
-    values_.push_back(entry.value);
-  }
+  if (!complete_ && cut_off_.keeps_all()) return;  // the set is a list
+  if (!complete_) return keep(not_below(-std::numeric_limits<double>::infinity()), [](T y) { return double(y); }, {});
+  listed_.reserve(static_cast<int64_t>(head_.size()));
+  listed_.n = 0;
+  for (const Entry& entry : head_) listed_.append(entry.value, entry.id());
 }
 
 template <class T>

@@ -17,13 +17,12 @@ namespace lmhead {
 
 // Best logits that are tried before whole rows: a nucleus is rarely wider. 256 cost a few microseconds more than 50.
 constexpr int64_t kCandidates = 256;
-// As many are tried next, where the first hold this part of a nucleus.
-constexpr int64_t kManyCandidates = 2048;
-constexpr double kNearly = 0.5;
 // The greatest top_k whose ids are listed; above it a threshold takes their place.
 constexpr int64_t kListedTopK = 4096;
+// Of a row's ids one in so many may be listed where a threshold has been found: an entry of a list takes four times as long as an id of a row.
+constexpr int64_t kListable = 4;
 
-// How many of the best logits of a row `Kept::filter_best` wants, no more and no fewer unless the row has fewer; 0: none, for all is kept.
+// How many of the best logits of a row `Kept::filter` wants, no more and no fewer unless the row has fewer; 0: none, for all is kept.
 inline int64_t n_best(const Filters& filters, int64_t n_ids) {
   if (filters.keeps_all(n_ids)) return 0;
   const int64_t k = filters.greedy() ? 1 : filters.has_top_k(n_ids) && filters.top_k <= kListedTopK ? filters.top_k : kCandidates;
@@ -41,24 +40,26 @@ class Kept {
  public:
   explicit Kept(const KernelTable& table) : table_(table), masses_(table) {}
 
-  // Of a row, its logits side by side. row_sum: RowMass::sum of the row, where somebody has it.
-  void filter_row(const T* y, int64_t n_ids, const Filters& filters, const LogSum<double>* row_sum = nullptr);
+  // Of a row, its logits side by side.
+  void filter_row(const T* row, int64_t n_ids, const Filters& filters);
 
-  // The same, bit for bit, from the n_best(filters, n_ids) best logits of a row in any order (all of them where there are fewer); row_sum:
-  // RowMass::sum of the row, or null. False where that does not suffice, and then it says nothing: filter_row has to be called.
+  // The same, bit for bit, given the n_best(filters, n_ids) best of the row in any order (all of them where there are fewer) and
+  // RowMass::sum of it, or null. `row` may be null: false where it is needed, and then nothing is said of it.
   template <class Candidate>
-  bool filter_best(const Candidate* best, int64_t count, int64_t n_ids, const LogSum<double>* row_sum, const Filters& filters) {
-    begin(nullptr, n_ids, filters);
+  bool filter(const Candidate* best, int64_t count, const T* row, int64_t n_ids, const LogSum<double>* row_sum, const Filters& filters) {
+    begin(row, n_ids, filters);
+    if (filters.keeps_all(n_ids)) return row != nullptr;
+    complete_ = count == n_ids;
     for (int64_t i = 0; i < count; ++i) put(best[i].value, best[i].id());
     std::sort(head_.begin(), head_.end(), [](const Entry& a, const Entry& b) { return a.better(b); });
     return run(row_sum);
   }
 
-  // Either a list, or all that passes a cut-off (for filter_row only): what would take longer to list than to test.
+  // Either a list, or all that passes a cut-off (of a row alone): what would take longer to list than to test.
   bool is_list() const { return is_list_; }
-  int64_t count() const { return static_cast<int64_t>(ids_.size()); }
-  const int64_t* ids() const { return ids_.data(); }  // by rank; where there are more than kListedTopK, by id
-  const T* values() const { return values_.data(); }
+  int64_t count() const { return listed_.n; }
+  const int64_t* ids() const { return listed_.ids.get(); }  // by rank where the best of the row sufficed, else by id
+  const T* values() const { return listed_.values.get(); }
   const CutOff<T>& cut_off() const { return cut_off_; }
 
   // The greatest logit that is kept. NaN or +inf where the row has that, -inf where there is no other: then the list is empty, but for
@@ -80,15 +81,30 @@ class Kept {
     const T* values;
     const int64_t* ids;  // null: 0, 1, ...
     int64_t n;
+    int64_t id_of(int64_t place) const { return ids ? ids[place] : place; }
   };
 
-  void begin(const T* y, int64_t n_ids, const Filters& filters);
+  // A set of its own.
+  struct List {
+    Buffer<T> values;
+    Buffer<int64_t> ids;
+    int64_t n = 0;
+    void reserve(int64_t most) {
+      values.reserve(most);
+      ids.reserve(most);
+    }
+    void append(T value, int64_t id) {
+      values[n] = value;
+      ids[n++] = id;
+    }
+    Set set() const { return {values.get(), ids.get(), n}; }
+  };
+
+  void begin(const T* row, int64_t n_ids, const Filters& filters);
   void put(T value, int64_t id) {
     if (!(value == -std::numeric_limits<T>::infinity())) head_.emplace_back(value, id);
     else complete_ = true;
   }
-  void list_best(int64_t k);
-  template <class Candidate> void take_best(TopList<Candidate>& list, int64_t k);
   bool run(const LogSum<double>* row_sum);
 
   // One filter each, on what is left: `head_` where it is complete, else what passes `cut_off_` of the set.
@@ -103,12 +119,12 @@ class Kept {
   T least_of_mass(double mass);
   double weigh_head();
   double lower_end(double total, double share) const;
-  int64_t id_of(int64_t place) const { return set_.ids ? set_.ids[place] : place; }
-  template <class Value, class Visit> void look(const Value& value, const Visit& visit);
-  template <class Value, class Visit> void scan(const Value& value, const Visit& visit);
-  template <class Value> CutOff<double> find(const Value& value, double low, double high, double total, double share);
+  template <class Value, class Visit> void look(const Set& set, const Value& value, const Visit& visit);
+  template <class Value, class Visit> void scan(const Set& set, const Value& value, const Visit& visit);
+  template <class Value> CutOff<double> find(const Set& set, const Value& value, double low, double high, double total, double share);
+  Set not_below(double low);
+  template <class Value> void keep(const Set& some, const Value& value, const CutOff<double>& last);
   double total_of_set();
-  void list_set();
   void make_list();
   void weigh();
 
@@ -128,8 +144,7 @@ class Kept {
   bool complete_ = false;            // the head is all that is left
   CutOff<T> cut_off_;
   bool is_list_ = false;
-  std::vector<int64_t> ids_;
-  std::vector<T> values_;
+  List listed_, near_;
   bool knows_max_ = false;
   T max_ = 0;
   double mass_ = 0;                  // 0: not known

@@ -47,14 +47,22 @@ class Race {
     if (lead < 0 || (lead == 0 && other.id < best.id)) best = other;
   }
 
+  // Logits of ids in ascending or any other order, none of them met before by `best`, their finite maximum, and exp((logit - max) /
+  // temperature).
+  void list(const T* logits, const T* exps, const int64_t* ids, int64_t n, T max, Runner<T>& best) const {
+    if (!begin(max, [&] { return ids[kernels_.find_first(logits, n, max)]; }, best)) return;
+    T bar = bar_of(lead_of(best, max, 0));
+    for (int64_t i = 0; i < n; ++i) {
+      if (!(exps[i] >= static_cast<T>(noise_.word_of(ids[i]) >> 1) * bar)) continue;
+      enter(logits[i], ids[i], best);
+      bar = bar_of(lead_of(best, max, 0));
+    }
+  }
+
   // Logits of ids [first_id, first_id + n) of one block, after those of lower ids, their finite maximum, and exp((logit - max) / temperature).
   void block(const T* logits, const T* exps, int64_t n, int64_t first_id, T max, Runner<T>& best) const {
-    if (best.id < 0 || lead_of(best, max, 0) < kLeastGumbel) {
-      const int64_t at = kernels_.find_first(logits, n, max);
-      enter(max, first_id + at, best);
-    }
+    if (!begin(max, [&] { return first_id + kernels_.find_first(logits, n, max); }, best)) return;
     double lead = lead_of(best, max, 0);
-    if (lead > kMostGumbel) return;
     uint32_t words[kBlockIds];
     uint16_t places[kBlockIds];
     const int64_t found = kernels_.race(exps, n, noise_.block(first_id), bar_of(lead), words, places);
@@ -67,6 +75,12 @@ class Race {
   }
 
  private:
+  // False where none of those of this maximum, the first of which is first_of_max(), can win.
+  template <class FirstOfMax>
+  bool begin(T max, const FirstOfMax& first_of_max, Runner<T>& best) const {
+    if (best.id < 0 || lead_of(best, max, 0) < kLeastGumbel) enter(max, first_of_max(), best);
+    return lead_of(best, max, 0) <= kMostGumbel;
+  }
   // Taken of halves: numbers at the two ends of the range do not overflow before they are divided.
   double lead_of(const Runner<T>& best, T logit, double noise) const {
     return (double(best.logit) / 2 - double(logit) / 2) / temperature_ * 2 + (best.noise - noise);

@@ -20,16 +20,12 @@ class RowDraw {
  public:
   explicit RowDraw(const KernelTable& table) : table_(table), kernels_(row_kernels<T>(table)), kept_(table) {}
 
-  // From the n_best(filters) best of a row, as Kept::filter_best has them; false where the whole row is needed.
+  // From the best of a row and, where it is there, the row itself, as Kept::filter has them; false where it is needed and is not.
   template <class Candidate>
-  bool from_best(const Candidate* best, int64_t count, int64_t n_ids, const LogSum<double>* row_sum, const SampleRow& wanted) {
-    if (!kept_.filter_best(best, count, n_ids, row_sum, wanted.filters)) return false;
-    draw(nullptr, n_ids, wanted);
+  bool from(const Candidate* best, int64_t count, const T* row, int64_t n_ids, const LogSum<double>* row_sum, const SampleRow& wanted) {
+    if (!kept_.filter(best, count, row, n_ids, row_sum, wanted.filters)) return false;
+    draw(row, n_ids, wanted);
     return true;
-  }
-  void from_row(const T* logits, int64_t n_ids, const LogSum<double>* row_sum, const SampleRow& wanted) {
-    kept_.filter_row(logits, n_ids, wanted.filters, row_sum);
-    draw(logits, n_ids, wanted);
   }
 
   Fault fault() const { return fault_; }
@@ -63,9 +59,6 @@ class RowDraw {
   }
 
  private:
-  // A score takes 0.15 microseconds, a race over a row as long as some hundreds of them.
-  static constexpr int64_t kScored = 512;
-
   void draw(const T* logits, int64_t n_ids, const SampleRow& wanted) {
     logits_ = logits;
     n_ids_ = n_ids;
@@ -77,31 +70,32 @@ class RowDraw {
     const Race<T> race(kernels_, {wanted.seed, wanted.position}, wanted.filters.temperature);
     if (wanted.greedy()) {
       if (kept_.count() > 0) winner_ = {kept_.ids()[0], kept_.values()[0], 0};
-    } else if (kept_.is_list() && kept_.count() <= kScored) {
-      for (int64_t i = 0; i < kept_.count(); ++i) race.enter(kept_.values()[i], kept_.ids()[i], winner_);
     } else {
       const T inverse = inverse_temperature_of<T>(wanted.filters.temperature);
-      each_block([&](const T* y, int64_t n, int64_t first_id) {
-        T exps[kBlockIds], greatest, rest;
-        kernels_.block_sums(y, n, inverse, exps, {&greatest, &rest});
-        if (greatest - greatest == T(0)) race.block(y, exps, n, first_id, greatest, winner_);
-      });
+      T exps[kBlockIds], greatest, rest;
+      if (kept_.is_list()) {
+        for (int64_t first = 0; first < kept_.count(); first += kBlockIds) {
+          const T* y = kept_.values() + first;
+          const int64_t n = std::min(kBlockIds, kept_.count() - first);
+          kernels_.block_sums(y, n, inverse, exps, {&greatest, &rest});
+          race.list(y, exps, kept_.ids() + first, n, greatest, winner_);
+        }
+      } else {
+        each_block([&](const T* y, int64_t n, int64_t first_id) {
+          kernels_.block_sums(y, n, inverse, exps, {&greatest, &rest});
+          if (greatest - greatest == T(0)) race.block(y, exps, n, first_id, greatest, winner_);
+        });
+      }
     }
     if (winner_.id < 0) fault_ = Fault::nothing;
   }
 
-  // The row block by block, with -inf where nothing is kept.
+  // The row block by block, with -inf where nothing is kept; not of a list.
   template <class See>
   void each_block(const See& see) {
     constexpr T nothing = -std::numeric_limits<T>::infinity();
     const T* row = logits_;
-    if (kept_.is_list()) {
-      T* all = scattered_.reserve(n_ids_);
-      std::fill(all, all + n_ids_, nothing);
-      for (int64_t i = 0; i < kept_.count(); ++i) all[kept_.ids()[i]] = kept_.values()[i];
-      row = all;
-    }
-    const CutOff<T> cut_off = kept_.is_list() ? CutOff<T>{} : kept_.cut_off();
+    const CutOff<T>& cut_off = kept_.cut_off();
     T some[kBlockIds];
     for (int64_t first = 0; first < n_ids_; first += kBlockIds) {
       const int64_t n = std::min(kBlockIds, n_ids_ - first);
@@ -120,7 +114,6 @@ class RowDraw {
   const KernelTable& table_;
   const RowKernels<T>& kernels_;
   Kept<T> kept_;
-  Buffer<T> scattered_;
   TopList<LongCandidate<T>> list_;
   std::vector<LongCandidate<T>> entries_;
 

@@ -206,7 +206,7 @@ class Sampling {
     LogSum<double> sum;
     if (weighs_row(row)) sum = row_masses_[r].sum(table_);
     const LogSum<double>* row_sum = weighs_row(row) ? &sum : nullptr;
-    if (!draw.from_best(all.list.begin(), all.list.size(), n_ids_, row_sum, wanted(row))) draw.from_row(kept_rows_[r], n_ids_, row_sum, wanted(row));
+    draw.from(all.list.begin(), all.list.size(), kept_rows_[r], n_ids_, row_sum, wanted(row));
     all.fault = draw.fault();
     all.best = draw.winner();
   }

@@ -49,11 +49,10 @@ class Noise {
   RandomWords words(uint32_t group, Stream stream) const {
     return philox({{group, static_cast<uint32_t>(stream), low_word(position_), high_word(position_)}}, low_word(seed_), high_word(seed_));
   }
-  uint64_t bits_of(int64_t id) const {
-    const auto group = static_cast<uint32_t>(id / 64 * 16 + id % 16);
-    const int64_t word = id % 64 / 16;
-    return uint64_t{words(group, Stream::high).word[word]} << 32 | words(group, Stream::low).word[word];
+  uint32_t word_of(int64_t id, Stream stream = Stream::high) const {
+    return words(static_cast<uint32_t>(id / 64 * 16 + id % 16), stream).word[id % 64 / 16];
   }
+  uint64_t bits_of(int64_t id) const { return uint64_t{word_of(id)} << 32 | word_of(id, Stream::low); }
   // The words of stream `high` from a block's first id on, as kernels make them.
   NoiseBlock block(int64_t first_id) const {
     return {static_cast<uint32_t>(first_id / 4), {low_word(position_), high_word(position_)}, {low_word(seed_), high_word(seed_)}};

@@ -124,7 +124,7 @@ RowFault screened_sample(const Screen& screen, const Rows& hidden, const Rows& w
     const SampleRow& wanted = options.rows[static_cast<size_t>(row)];
     const int64_t n = listed(wanted);
     for (int64_t i = 0; i < n; ++i) list[i] = ShortCandidate(values[row * k + i], ids[row * k + i]);
-    draw.from_best(list, n, weight.n_rows, nullptr, wanted);
+    draw.from(list, n, static_cast<const float*>(nullptr), weight.n_rows, nullptr, wanted);
     if (draw.fault() != Fault::none && first.fault == Fault::none) first = {row, draw.fault()};
     out.token[row] = draw.winner().id;
   }
