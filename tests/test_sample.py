@@ -550,6 +550,32 @@ def test_nothing_allowed() -> None:
 # ---- prepared heads ------------------------------------------------------------------------------------------------
 
 
+def test_a_screened_head_draws_the_same_tokens_by_min_p(threads: int) -> None:
+    """Rows of which 1 to all ids are kept, so that short lists suffice for some of a call's rows and not for others."""
+    rng = np.random.default_rng(20)
+    hidden = (rng.standard_normal((12, 40)) * np.geomspace(0.01, 3, 12)[:, None]).astype("f4")
+    weight = rng.standard_normal((3000, 40)).astype("f4")
+    logits = native.logits(hidden, weight)
+    heads = [native.LMHead(weight, screen=screen) for screen in SCREENS]
+    some: list[dict[str, Any]] = [
+        {"min_p": np.geomspace(1e-3, 0.9, 12), "temperature": 0.7},
+        {"min_p": 0.05, "typical_p": 0.9},
+        {"min_p": 0.05, "top_p": 0.9, "typical_p": 0.8, "order": "vllm"},
+        {"min_p": 0.05, "temperature": 1.3, "order": "llama.cpp"},
+        {"min_p": 0.05, "top_p": 0.9, "order": "llama.cpp"},  # needs all logits, like the next
+        {"min_p": 0.05, "top_p": 0.9},
+        {"min_p": 0.05, "temperature": [0, 1] * 6, "top_k": [0, 0, 5] * 4},
+        {"min_p": 0.05, "top_k": 100},
+    ]
+    for given in some:
+        kept = [len(ids) for ids, *_ in _core.kept_ids(logits, **given)]
+        assert min(kept) < 64 < max(kept)
+        expected = native.logits_sample(hidden, weight, seed=8, logprobs=None, **given)
+        for head in heads:
+            drawn = head.sample(hidden, seed=8, threads=threads, logprobs=None, **given)
+            np.testing.assert_array_equal(drawn.token, expected.token)
+
+
 def test_a_screened_head_draws_the_same_tokens(threads: int) -> None:
     rng = np.random.default_rng(19)
     hidden = rng.standard_normal((6, 40)).astype("f4")
@@ -573,6 +599,8 @@ def test_a_screened_head_draws_the_same_tokens(threads: int) -> None:
     for head in heads:
         with pytest.raises(ValueError, match=r"in row 3, got NaN$"):
             head.sample(hidden, temperature=0.0, logprobs=None)
+        with pytest.raises(ValueError, match=r"in row 3, got NaN$"):
+            head.sample(hidden, min_p=0.1, logprobs=None)
         with pytest.raises(TypeError, match=r"^softcap: expected no such option"):
             head.sample(hidden, softcap=1.0)
         with pytest.raises(TypeError, match=r"unexpected keyword argument .heat.$"):

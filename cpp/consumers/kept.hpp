@@ -44,7 +44,8 @@ class Kept {
   void filter_row(const T* row, int64_t n_ids, const Filters& filters);
 
   // The same, bit for bit, given the n_best(filters, n_ids) best of the row in any order (all of them where there are fewer) and
-  // RowMass::sum of it, or null. `row` may be null: false where it is needed, and then nothing is said of it.
+  // RowMass::sum of it, or null. `row` may be null: false where it is needed, and then nothing is said of it. Where min_p is the first
+  // filter and there is no row, any number of the best will do.
   template <class Candidate>
   bool filter(const Candidate* best, int64_t count, const T* row, int64_t n_ids, const LogSum<double>* row_sum, const Filters& filters) {
     begin(row, n_ids, filters);

@@ -26,8 +26,8 @@ struct SampleOptions {
   Logprobs logprobs = Logprobs::raw;
   int64_t top_n = 0;
 
-  // Those of rows [first, first + n).
-  SampleOptions part(int64_t first, int64_t n) const;
+  // Those of some rows, in this order.
+  SampleOptions some_rows(const std::vector<int64_t>& wanted) const;
   RowEdits edits_of(int64_t row) const {
     if (first_edit.empty()) return {};
     return {edits.data() + first_edit[static_cast<size_t>(row)], edits.data() + first_edit[static_cast<size_t>(row) + 1]};

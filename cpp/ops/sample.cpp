@@ -28,7 +28,7 @@ RowFault logits_sample_as(const Rows& hidden, const Rows& weight, const HeadOpti
       std::vector<int64_t> rows(static_cast<size_t>(n));
       std::iota(rows.begin(), rows.end(), first);
       const RowFault found = logits_sample_as<Candidate>(chosen_rows(hidden, rows, 0, n), weight, head, allowed.some_rows(rows), n_ids,
-                                                         options.part(first, n), out.from<T>(first, options.top_n), threads);
+                                                         options.some_rows(rows), out.from<T>(first, options.top_n), threads);
       if (found.fault != Fault::none && first_fault.fault == Fault::none) first_fault = {first + found.row, found.fault};
     }
     return first_fault;
@@ -90,44 +90,74 @@ RowFault logits_sample(const Rows& hidden, const Rows& weight, const HeadOptions
   return draw(hidden, weight, head, allowed, n_ids, options, out, threads);
 }
 
-SampleOptions SampleOptions::part(int64_t first, int64_t n) const {
+SampleOptions SampleOptions::some_rows(const std::vector<int64_t>& wanted) const {
   SampleOptions some;
   some.logprobs = logprobs;
   some.top_n = top_n;
-  some.rows.assign(rows.begin() + first, rows.begin() + first + n);
-  if (first_edit.empty()) return some;
-  const auto edit_of = [this](int64_t row) { return first_edit[static_cast<size_t>(row)]; };
-  some.edits.assign(edits.begin() + edit_of(first), edits.begin() + edit_of(first + n));
-  for (int64_t row = first; row <= first + n; ++row) some.first_edit.push_back(edit_of(row) - edit_of(first));
+  if (!first_edit.empty()) some.first_edit.push_back(0);
+  for (const int64_t row : wanted) {
+    some.rows.push_back(rows[static_cast<size_t>(row)]);
+    if (first_edit.empty()) continue;
+    const RowEdits of_row = edits_of(row);
+    some.edits.insert(some.edits.end(), of_row.first, of_row.last);
+    some.first_edit.push_back(static_cast<int64_t>(some.edits.size()));
+  }
   return some;
 }
 
+namespace {
+
+// Of the best logits of a row, how many its draw is made from; 0: from more than a screen is good for. What min_p keeps is seldom more.
+int64_t n_screened(const SampleRow& row, int64_t n_ids) {
+  const Filters& filters = row.filters;
+  if (row.greedy() || filters.has_top_k(n_ids)) {
+    const int64_t k = n_best(filters, n_ids);
+    return k <= kScreenedTopK ? k : 0;
+  }
+  const bool first = filters.order == FilterOrder::vllm || (filters.top_p >= 1 && (filters.order == FilterOrder::hf || filters.typical_p >= 1));
+  return filters.min_p > 0 && first ? std::min(kScreenedTopK, n_ids) : 0;
+}
+
+}  // namespace
+
 bool suits_screen(const SampleOptions& options, int64_t n_ids) {
   if (options.logprobs != Logprobs::none || !options.edits.empty() || n_ids >= kShortIds) return false;
-  return std::all_of(options.rows.begin(), options.rows.end(), [n_ids](const SampleRow& row) {
-    return row.greedy() || (row.filters.has_top_k(n_ids) && row.filters.top_k <= kScreenedTopK);
-  });
+  return std::all_of(options.rows.begin(), options.rows.end(), [n_ids](const SampleRow& row) { return n_screened(row, n_ids) > 0; });
 }
 
 RowFault screened_sample(const Screen& screen, const Rows& hidden, const Rows& weight, const HeadOptions& head, const SampleOptions& options,
                          const SampleTarget& out, int threads) {
-  const auto listed = [&](const SampleRow& row) { return n_best(row.filters, weight.n_rows); };
   int64_t k = 0;
-  for (const SampleRow& row : options.rows) k = std::max(k, listed(row));
+  for (const SampleRow& row : options.rows) k = std::max(k, n_screened(row, weight.n_rows));
   Buffer<float> values(hidden.n_rows * k);
   Buffer<int64_t> ids(hidden.n_rows * k), rescored(hidden.n_rows);
   screened_top_k(screen, hidden, weight, head, {}, {reinterpret_cast<char*>(values.get()), ids.get(), k}, rescored.get(), threads);
   RowFault first;
+  const auto note = [&first](int64_t row, Fault fault) {
+    if (fault != Fault::none && (first.fault == Fault::none || row < first.row)) first = {row, fault};
+  };
+  std::vector<int64_t> left;
   RowDraw<float> draw(table());
   for (int64_t row = 0; row < hidden.n_rows; ++row) {
     ShortCandidate list[kScreenedTopK];
     const SampleRow& wanted = options.rows[static_cast<size_t>(row)];
-    const int64_t n = listed(wanted);
+    const int64_t n = n_screened(wanted, weight.n_rows);
     for (int64_t i = 0; i < n; ++i) list[i] = ShortCandidate(values[row * k + i], ids[row * k + i]);
-    draw.from(list, n, static_cast<const float*>(nullptr), weight.n_rows, nullptr, wanted);
-    if (draw.fault() != Fault::none && first.fault == Fault::none) first = {row, draw.fault()};
+    if (!draw.from(list, n, static_cast<const float*>(nullptr), weight.n_rows, nullptr, wanted)) {
+      left.push_back(row);
+      continue;
+    }
+    note(row, draw.fault());
     out.token[row] = draw.winner().id;
   }
+  if (left.empty()) return first;
+  const auto n_left = static_cast<int64_t>(left.size());
+  Buffer<int64_t> tokens(n_left);
+  SampleTarget some;
+  some.token = tokens.get();
+  const RowFault found = logits_sample(chosen_rows(hidden, left, 0, n_left), weight, head, {}, options.some_rows(left), some, threads);
+  if (found.fault != Fault::none) note(left[static_cast<size_t>(found.row)], found.fault);
+  for (int64_t i = 0; i < n_left; ++i) out.token[left[static_cast<size_t>(i)]] = tokens[i];
   return first;
 }
 

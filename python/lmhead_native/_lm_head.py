@@ -327,8 +327,9 @@ class LMHead(Frozen):
 
         Notes
         -----
-        With a screen, ``logprobs=None`` and every row greedy or of ``1 <= top_k <= 64``, without a mask, biases and
-        penalties, only the rows of the weight are read that can be among the best: the same tokens.
+        With a screen, ``logprobs=None`` and every row greedy, of ``1 <= top_k <= 64`` or with ``min_p`` as its first
+        filter, without a mask, biases and penalties, only the rows of the weight are read that can be among the best: the
+        same tokens. A row of which ``min_p`` keeps more than 64 is drawn from all logits after all.
         """
         _check_brought(options)
         return head_sample(
