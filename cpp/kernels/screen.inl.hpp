@@ -12,8 +12,17 @@ namespace {
 constexpr ptrdiff_t kChunkBytes = 4 * kScreenBlock;
 constexpr ptrdiff_t kScreenWordBytes = 8;  // 4 numbers, or 4 high and 4 low parts
 constexpr int kCorrectionsPerSegment = kScreenPartBytes == 1 ? 2 : 1;
-// The plane is one stream from the first chunk to the last; it is fetched so far ahead.
-constexpr ptrdiff_t kScreenAheadBytes = 4096;
+// The plane is one stream from the first chunk to the last, which the processor fetches by itself up to the end of a page: the start of
+// the next is asked for a page ahead. To ask for every line takes the few places where a core waits for memory from its loads: of what
+// two cores read (60 GB/s) that leaves 0.72 on AVX2 where page starts leave 0.95. Where products are of bytes the loop is short enough to
+// have many loads under way, and asking for every line gives 1.00 against 0.95.
+constexpr ptrdiff_t kPageBytes = 4096;
+constexpr bool kFetchEveryLine = kScreenPartBytes == 1;
+__attribute__((always_inline)) inline void fetch_next_page(const uint8_t* line) {
+  const bool starts_page = reinterpret_cast<uintptr_t>(line) % kPageBytes == 0;
+  if (kFetchEveryLine || starts_page) prefetch_l2(line + kPageBytes);
+  if (!kFetchEveryLine && starts_page) prefetch_l2(line + kPageBytes + 64);
+}
 
 template <int N>
 void scan_block(const ScreenScan& s, int64_t block, int64_t first_row) {
@@ -31,7 +40,7 @@ void scan_block(const ScreenScan& s, int64_t block, int64_t first_row) {
       LMHEAD_UNROLL
       for (int n = 0; n < N; ++n) sums[u][n] = screen_zero();
     const auto step = [&](int u) __attribute__((always_inline)) {
-      prefetch_l2(at + kScreenAheadBytes);
+      fetch_next_page(at);
       const ScreenChunk chunk = load_chunk(at);
       LMHEAD_UNROLL
       for (int n = 0; n < N; ++n) add_products(sums[u][n], chunk, words + n * kScreenWordBytes);
