@@ -201,6 +201,11 @@ REFUSED: list[Refused] = [
         "presence_penalty: expected 0 without output, got 0.5 in row 2; pass output, the ids that were generated",
     ),
     Refused(
+        {"presence_penalty": 0.5, "output": [[1], [2], None, [3], None]},
+        ValueError,
+        "presence_penalty: expected 0 without output, got 0.5 in row 2; pass output, the ids that were generated",
+    ),
+    Refused(
         {"frequency_penalty": 1}, ValueError, "frequency_penalty: expected 0 without output, got 1.0 in row 0; pass"
     ),
     Refused({"history": [1, 2, 3]}, ValueError, "history: expected a list of 5, one for each row of"),

@@ -36,6 +36,9 @@ def test_words_in_any_memory() -> None:
         assert_same_bits(native.logits(HIDDEN, WEIGHT, mask=mask.view(mask.dtype.str.replace("i", "u"))), EXPECTED)
     assert_same_bits(native.logits(HIDDEN, WEIGHT, mask=dlpack(packed(ALLOWED))), EXPECTED)
     assert_same_bits(native.logits(HIDDEN, WEIGHT, mask=list(packed(ALLOWED))), EXPECTED)
+    for words in (packed(ALLOWED).tolist(), packed(ALLOWED).view(np.uint32).tolist()):  # Python's own integers
+        assert_same_bits(native.logits(HIDDEN, WEIGHT, mask=words), EXPECTED)
+        np.testing.assert_array_equal(np.isfinite(native.reference.logits(HIDDEN, WEIGHT, mask=words)), ALLOWED)
 
 
 def test_bits_past_the_end() -> None:
@@ -62,6 +65,8 @@ def test_one_row_for_several(index: Any) -> None:
     assert_same_bits(native.logits(HIDDEN, WEIGHT, mask=packed(some)), expected)
     whole = np.broadcast_to(packed(some), (B, T, 3))
     assert_same_bits(native.logits(HIDDEN, WEIGHT, mask=whole), expected)
+    found = native.reference.logits(HIDDEN, WEIGHT, mask=packed(some))
+    np.testing.assert_array_equal(np.isfinite(found), np.broadcast_to(some, (B, T, V)))
 
 
 def test_a_single_state() -> None:
@@ -165,7 +170,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"mask": MASK.astype("f4")}, TypeError, NO_WORDS),
     ({"mask": MASK.astype(BFLOAT16)}, TypeError, NO_WORDS),
     (
-        {"mask": MASK.tolist()},
+        {"mask": [0, 1 << 32, 0]},
         TypeError,
         f"{NO_WORDS}, a bit for each id with the lowest bit first, got int64",
     ),

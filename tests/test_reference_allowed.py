@@ -159,7 +159,7 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
         "mask: expected shape (1,) or (5, 1) for V = 11 and the rows of hidden of shape (5, 12), got shape (5, 0)",
     ),
     (
-        lambda: ref.logits(X[0], np.zeros((33, 12), np.float32), mask=[[1]]),
+        lambda: ref.logits(X[0], np.zeros((33, 12), np.float32), mask=np.array([[1]])),
         TypeError,
         "mask: expected dtype int32 or uint32, got int64",
     ),

@@ -20,6 +20,8 @@ from ._scores import logits_scores
 from ._token_scores import TokenScores
 from ._top_k import ScreenedTopK, TopK
 from ._typing import AllowedIds, Array, Result, Weight
+from ._verified import Verified
+from ._verify import verify
 
 if TYPE_CHECKING:
     from ._model_files import FoundHead
@@ -328,13 +330,19 @@ class LMHead(Frozen):
         Notes
         -----
         With a screen, ``logprobs=None`` and every row greedy, of ``1 <= top_k <= 64`` or with ``min_p`` as its first
-        filter, without a mask, biases and penalties, only the rows of the weight are read that can be among the best: the
-        same tokens. A row of which ``min_p`` keeps more than 64 is drawn from all logits after all.
+        filter, without a mask, biases and penalties, only the rows of the weight are read that can be among the best:
+        the same tokens. A row of which ``min_p`` keeps more than 64 is drawn from all logits after all.
         """
         _check_brought(options)
         return head_sample(
             self._normed(hidden, options.get("threads")), self._weight, self._screen, **self._options(), **options
         )
+
+    def verify(self, hidden: Array, draft_tokens: Array, **options: Any) -> Verified:
+        """`verify` of this head, the target's, which brings weight, bias, softcap and scale; other options are its."""
+        _check_brought(options)
+        states = self._normed(hidden, options.get("threads"))
+        return verify(states, self._weight, draft_tokens, **self._options(), **options)
 
     def gather(self, ids: Array) -> Result:
         """Rows of the weight by token id, (..., D): with a tied head, the embeddings of these tokens.

@@ -60,7 +60,7 @@ def allowed(mask: Any, allowed_ids: Any, vocab_ids: Any, shape: tuple[int, ...],
     if mask is not None:
         given = _mask(mask, shape, n_ids, name)
         inputs["mask"], argument = Operand(np.zeros(0), given.dtype, given.array), "mask"
-        has = has & _bits(given.array, n_ids)
+        has = has & _bits(given.array, shape, n_ids)
     if allowed_ids is not None:
         if mask is not None:
             raise ValueError("allowed_ids: expected None beside a mask, got both; pass one of them")
@@ -94,11 +94,14 @@ def _vocab_ids(value: Any, vocabulary: int) -> NDArray[np.int64]:
 
 def _mask(value: Any, shape: tuple[int, ...], n_ids: int, name: str) -> Given:
     given = checks.read("mask", value)
+    array = given.array
+    if given.is_sequence and array.dtype.kind in "iu" and ((array >= -(2**31)) & (array < 2**32)).all():
+        array = array.astype(np.uint32)
+        given = given._replace(array=array, dtype="uint32")
     if given.dtype not in ("int32", "uint32"):
         raise TypeError(f"mask: expected dtype int32 or uint32, got {given.dtype}; 32 ids go into a word of bits")
     words = -(-n_ids // MASK_BITS)
-    array = given.array
-    if array.ndim == 0 or array.shape[:-1] not in ((), shape) or array.shape[-1] < words:
+    if array.ndim == 0 or array.shape[-1] < words or not _broadcasts(array.shape[:-1], shape):
         wanted = f"({words},) or {(*shape, words)}" if shape else f"({words},)"
         raise ValueError(
             f"mask: expected shape {wanted} for V = {n_ids} and the rows of {name}, got shape {array.shape}"
@@ -106,9 +109,16 @@ def _mask(value: Any, shape: tuple[int, ...], n_ids: int, name: str) -> Given:
     return given
 
 
-def _bits(mask: NDArray[Any], n_ids: int) -> NDArray[np.bool_]:
-    """Return one row, or one for each, of bits: the least significant bit first, what is past the end left out."""
-    words = mask.reshape(math.prod(mask.shape[:-1]), mask.shape[-1]).astype(np.int64)
+def _broadcasts(rows: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(rows, shape) == shape
+    except ValueError:
+        return False
+
+
+def _bits(mask: NDArray[Any], shape: tuple[int, ...], n_ids: int) -> NDArray[np.bool_]:
+    """Return a row of bits for each of a shape: the least significant bit first, what is past the end left out."""
+    words = np.broadcast_to(mask, (*shape, mask.shape[-1])).reshape(math.prod(shape), mask.shape[-1]).astype(np.int64)
     ids = np.arange(n_ids)
     found: NDArray[np.bool_] = (words[:, ids // MASK_BITS] >> (ids % MASK_BITS)) & 1 != 0
     return found
@@ -156,6 +166,8 @@ def id_lists(
     them, one for each row.
     """
     n = math.prod(shape)
+    if not one_for_all and getattr(value, "ndim", 0) == 2:  # as many ids for every row
+        value = list(value)
     if not is_list_of_rows(value):
         if one_for_all or n == 1 or (isinstance(value, (list, tuple)) and len(value) == n == 0):
             return [_counted(argument, value, n_ids, "")][: 1 if one_for_all else n]

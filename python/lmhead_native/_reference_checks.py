@@ -307,10 +307,13 @@ def k_of(value: Any, vocabulary: int) -> int:
     return integer("k", value, f"from 0 to V = {vocabulary}", lambda k: 0 <= k <= vocabulary)
 
 
+MOST_THREADS = 1024
+
+
 def check_threads(value: Any) -> None:
     """Refuse what is not a thread count; the reference itself runs on NumPy's."""
     if value is not None:
-        integer("threads", value, "of at least 1", lambda n: n >= 1)
+        integer("threads", value, f"from 1 to {MOST_THREADS}", lambda n: 1 <= n <= MOST_THREADS)
 
 
 # ---- out -----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _reference_checks as checks
-from ._reference_allowed import id_lists, id_of, row_text
+from ._reference_allowed import id_lists, id_of, is_list_of_rows, row_text
 from ._reference_filters import ORDERS, Filters
 from ._reference_loss_checks import word_of
 from ._reference_random import fresh_seed, row_seeds
@@ -242,10 +242,9 @@ def _counts(argument: str, value: Any, rows: Rows) -> list[dict[int, int]]:
 
 
 def _check_needs_output(read: Mapping[str, Any], output: Any, rows: Rows) -> None:
+    missing = np.array([item is None for item in output] if is_list_of_rows(output) else [output is None], bool)
     for name in ("presence_penalty", "frequency_penalty"):
-        penalised = np.flatnonzero(read[name])
-        if output is None and penalised.size:
-            row = int(penalised[0])
+        for row in map(int, np.flatnonzero((read[name] != 0) & missing)[:1]):
             raise ValueError(
                 f"{name}: expected 0 without output, got {float(read[name][row])!r} in row "
                 f"{row_text(row, rows.shape)}; pass output, the ids that were generated"

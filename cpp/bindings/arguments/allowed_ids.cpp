@@ -63,8 +63,17 @@ bool broadcasts(const std::vector<int64_t>& shape, const std::vector<int64_t>& t
   return true;
 }
 
+// Words that a Python sequence holds, as signed or unsigned numbers; anything else is left to those who refuse it.
+py::array words_of_sequence(py::array numbers) {
+  const char kind = numbers.dtype().kind();
+  if (kind != 'i' && kind != 'u') return numbers;
+  const py::object fits = numpy("logical_and")(numpy("greater_equal")(numbers, -(int64_t{1} << 31)), numpy("less")(numbers, int64_t{1} << 32));
+  return numpy("all")(fits).cast<bool>() ? numbers.attr("astype")("uint32").cast<py::array>() : numbers;
+}
+
 Sets sets_of_mask(py::handle object, const Scope& scope, std::vector<Memory>& memory) {
-  const py::array mask = array_or_tensor("mask", object);
+  py::array mask = array_or_tensor("mask", object);
+  if (py::isinstance<py::list>(object) || py::isinstance<py::tuple>(object)) mask = words_of_sequence(mask);
   memory.push_back(memory_of("mask", mask));
   const std::vector<int64_t> shape = shape_of(mask);
   const char kind = mask.dtype().kind();
