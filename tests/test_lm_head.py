@@ -51,8 +51,8 @@ def test_methods_have_the_bits_of_their_functions(
         native.linear_cross_entropy(hidden, weight, TARGETS, reduction="none", label_smoothing=0.1, **options),
     )
     drafts = [[3], [1], [2]]
-    expected = native.verify(hidden, weight, drafts, seed=4, **options)
-    for one, other in zip(head.verify(hidden, drafts, seed=4), expected, strict=True):
+    verified = native.verify(hidden, weight, drafts, seed=4, **options)
+    for one, other in zip(head.verify(hidden, drafts, seed=4), verified, strict=True):
         oracle.assert_same_bits(one, other)
 
 
