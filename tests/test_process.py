@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 import fresh
 import lmhead_native as native
-from calls import LOSSES, OPERANDS, results
-from oracle import BFLOAT16, assert_same_bits
+from calls import LOSSES, OPERANDS
+from oracle import assert_same_bits
+from shared_work import NAMES, WORK, answers
 
 HERE = Path(__file__).parent
 
@@ -149,81 +150,6 @@ def test_import_starts_no_thread_and_writes_nothing() -> None:
 # ---- Python threads ------------------------------------------------------------------------------------------------
 
 
-def workload() -> dict[str, dict[str, Any]]:
-    """Return arguments that are large enough for more than one thread, in both ways of sharing out rows."""
-    rng = np.random.default_rng(11)
-
-    def normal(*shape: int) -> NDArray[np.float32]:
-        return rng.standard_normal(shape, dtype=np.float32)
-
-    hidden, weight, logits = normal(24, 48), normal(3000, 48), normal(40, 2000)
-    ids = rng.integers(0, 3000, 40)
-    return {
-        "logits": {"hidden": hidden, "weight": weight, "bias": normal(3000), "softcap": 30.0},
-        "logits_topk": {"hidden": hidden.astype(BFLOAT16), "weight": weight.astype(BFLOAT16), "k": 20},
-        "topk": {"logits": normal(300_000), "k": 50},
-        "softmax": {"logits": logits.astype(np.float16), "temperature": 0.7},
-        "log_softmax": {"logits": logits[:, ::-2]},
-        "logsumexp": {"logits": normal(1, 70_000)},
-        "layer_norm": {"x": logits, "gain": normal(2000)},
-        "rms_norm": {"x": logits.astype(np.float64)},
-        "cross_entropy": {"logits": logits, "targets": ids % 2000, "reduction": "none"},
-        "cross_entropy_with_grad": {
-            "logits": logits.astype(np.float64),
-            "targets": ids % 2000,
-            "lse_square_scale": 0.1,
-        },
-        "linear_cross_entropy": {"hidden": hidden, "weight": weight, "targets": ids[:24], "label_smoothing": 0.1},
-        "linear_cross_entropy_with_grad": {
-            "hidden": hidden.astype(BFLOAT16),
-            "weight": weight.astype(BFLOAT16),
-            "targets": ids[:24],
-            "bias": normal(3000),
-            "chunk_rows": 10,
-        },
-    }
-
-
-WORK = workload()
-
-
-@functools.cache
-def one_head() -> native.LMHead:
-    """Return a head that all threads use."""
-    return native.LMHead(WORK["logits"]["weight"], screen="int8", threads=2)
-
-
-def by_a_head(threads: int | None) -> tuple[NDArray[Any], ...]:
-    hidden, weight = WORK["logits"]["hidden"][:2], WORK["logits"]["weight"]
-    own = native.LMHead(weight.astype(BFLOAT16), screen="int8", threads=threads)
-    return results(one_head().topk(hidden, 20, threads=threads)) + results(own.topk(hidden, 20, threads=threads))
-
-
-def quantized(threads: int | None) -> tuple[NDArray[Any], ...]:
-    found = native.quantize(WORK["logits"]["weight"], 4, 32, threads=threads)
-    return found.values, found.scales, found.dequantize(), found.gather(np.arange(0, 3000, 7))
-
-
-def logits_of_integers(threads: int | None) -> tuple[NDArray[Any], ...]:
-    hidden, weight = WORK["logits"]["hidden"], native.quantize(WORK["logits"]["weight"], threads=1)
-    return native.logits(hidden, weight, threads=threads), native.logits(hidden[:2], weight, threads=threads)
-
-
-# Of what takes more than arrays: a screen and integers of the same weight.
-OBJECTS: dict[str, Callable[[int | None], tuple[NDArray[Any], ...]]] = {
-    "LMHead.topk": by_a_head,
-    "quantize": quantized,
-    "logits of integers": logits_of_integers,
-}
-NAMES = (*WORK, *OBJECTS)
-
-
-def answers(name: str, threads: int | None) -> tuple[NDArray[Any], ...]:
-    if name in OBJECTS:
-        return OBJECTS[name](threads)
-    return results(getattr(native, name)(**WORK[name], threads=threads))
-
-
 def assert_right(found: dict[str, tuple[NDArray[Any], ...]], expected: dict[str, tuple[NDArray[Any], ...]]) -> None:
     assert found.keys() == expected.keys()
     for name, arrays in found.items():
@@ -282,6 +208,12 @@ def long_call(name: str, rows: NDArray[Any]) -> Callable[[], object]:
         return functools.partial(native.logits, hidden, native.quantize(weight), threads=1)
     if name == "LMHead.topk":
         return functools.partial(native.LMHead(weight, screen="int8").topk, hidden, 50, threads=1)
+    if name == "logits_sample":
+        return functools.partial(native.logits_sample, hidden, weight, top_p=0.9, seed=1, threads=1)
+    if name == "logits_scores":
+        return functools.partial(native.logits_scores, hidden, weight, np.zeros(len(hidden), int), threads=1)
+    if name == "verify":
+        return functools.partial(native.verify, hidden, weight, np.zeros(len(hidden) - 1, int), seed=1, threads=1)
     operands = (hidden, weight) if "weight" in OPERANDS[name] else (rows,)
     given: dict[str, Any] = dict(zip(OPERANDS[name], operands, strict=True))
     if name in LOSSES:
@@ -333,7 +265,7 @@ import hashlib, os, sys, threading, warnings
 sys.path.insert(0, {here!r})
 warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later warn of fork() beside threads
 import lmhead_native as native
-from test_process import NAMES, answers
+from shared_work import NAMES, answers
 
 def digest(threads=None):
     found = hashlib.sha256()
