@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from importlib.resources import files
@@ -237,6 +238,14 @@ def test_a_closed_pipe_is_no_error_message(arguments: list[str]) -> None:
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait(timeout=120) == 141
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_output_is_no_failure(closed: str) -> None:
+    """A shell closes the file itself; Python then has None in its place."""
+    command = f"{shlex.quote(sys.executable)} -m lmhead_native demo --toy --repeat 0 {closed}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_importing_the_package_imports_no_command_line() -> None:

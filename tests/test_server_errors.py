@@ -144,9 +144,16 @@ def test_a_body_that_does_not_come() -> None:
     served(work, limits=Limits(seconds=0.05))
 
 
-def test_a_failing_step_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any, **__: Any) -> Any:
-        raise MemoryError("no room")
+def out_of_memory(*_: Any, **__: Any) -> Any:
+    raise MemoryError("no room")
+
+
+def short_of_answers(*_: Any, **__: Any) -> list[Any]:
+    return []
+
+
+@pytest.mark.parametrize("broken", [out_of_memory, short_of_answers])
+def test_a_failing_step_is_no_end(monkeypatch: pytest.MonkeyPatch, broken: Any) -> None:
 
     async def work(client: Client, service: Service) -> None:
         assert (await client.get("/health")).json()["status"] == "ready"

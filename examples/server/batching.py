@@ -198,7 +198,10 @@ def answer_apart(step: Step[J, A], jobs: Sequence[J]) -> tuple[list[A | Exceptio
         An answer, or what was raised, for each job; how often `step` was called.
     """
     try:
-        return list(step(jobs)), 1
+        results: list[A | Exception] = list(step(jobs))
+        if len(results) != len(jobs):
+            raise RuntimeError(f"the step gave {len(results)} answers to {len(jobs)} jobs")
+        return results, 1
     except Exception as error:
         if len(jobs) == 1:
             return [error], 1

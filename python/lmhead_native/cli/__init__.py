@@ -53,6 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted (Ctrl-C), 141 when the reader of the
         output went away.
     """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # started with it closed: nobody listens
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (as long as the process)
     parser = build_parser()
     traceback = False
     try:
