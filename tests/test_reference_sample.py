@@ -418,6 +418,13 @@ def test_raw_log_probabilities_are_those_before_edits(rng: np.random.Generator) 
         oracle.assert_same_bits(np.asarray(mine), np.asarray(theirs))
 
 
+def test_typical_p_of_equal_logits_keeps_exactly_a_share() -> None:
+    """Masses are added before they are divided, so that no share is missed by a rounding."""
+    for n in (7, 232, 1000):
+        found = reference.sample(np.zeros((1, n)), typical_p=0.5, seed=1, logprobs="processed").logprob
+        np.testing.assert_allclose(found, -math.log(-(-n // 2)), rtol=1e-14)
+
+
 def test_processed_log_probabilities_are_those_of_the_draw() -> None:
     rows = np.tile(P4, (50, 1))
     found = reference.sample(rows, seed=4, top_p=0.9, logprobs="processed", top_n=4)

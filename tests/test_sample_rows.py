@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -94,6 +95,22 @@ def test_raw_is_the_loss(threads: int) -> None:
     drawn = native.logits_sample(hidden, weight, **keywords(mixed(40)), threads=threads)
     loss = native.linear_cross_entropy(hidden, weight, drawn.token, reduction="none")
     assert_same(drawn.logprob, -loss)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_small_rest_is_not_lost(threads: int, dtype: Any) -> None:
+    """The log-probability of what is nearly certain is -log1p(rest), whatever keeps the rest."""
+    few = np.array([[0.0, -60.0, -100.0]], dtype)
+    many = np.array([[0.0] + [-26.7] * 4000 + [-80.0]], dtype)
+    cases: list[tuple[Any, float, list[dict[str, Any]]]] = [
+        (few, math.exp(-60), [{}, {"top_k": 2}, {"min_p": 1e-30}]),
+        (many, 4000 * math.exp(float(many[0, 1])), [{}, {"top_k": 4001}, {"min_p": 1e-13}]),
+    ]
+    for logits, rest, some in cases:
+        for given in some:
+            drawn = native.sample(logits, seed=1, logprobs="processed", threads=threads, **given)
+            assert drawn.token[0] == 0
+            np.testing.assert_allclose(drawn.logprob, -math.log1p(rest), rtol=1e-6 if dtype is np.float32 else 1e-12)
 
 
 def test_layouts() -> None:

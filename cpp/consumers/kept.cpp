@@ -34,7 +34,7 @@ void Kept<T>::begin(const T* row, int64_t n_ids, const Filters& filters) {
   is_list_ = false;
   listed_.n = 0;
   knows_max_ = false;
-  mass_ = 0;
+  rest_ = -1;
 }
 
 template <class T>
@@ -61,7 +61,7 @@ bool Kept<T>::run(const LogSum<double>* row_sum) {
     head_.resize(filters_.greedy() && first == first ? std::min<size_t>(head_.size(), 1) : 0);
     complete_ = true;
     make_list();
-    mass_ = 1;
+    rest_ = 0;
     return true;
   }
   masses_.start(double(first), filters_.filter_temperature());
@@ -337,19 +337,22 @@ T Kept<T>::max() {
 }
 
 template <class T>
-double Kept<T>::mass() {
-  if (mass_ == 0) weigh();
-  return mass_;
+double Kept<T>::rest() {
+  if (rest_ < 0) weigh();
+  return rest_;
 }
 
 template <class T>
 void Kept<T>::weigh() {
   if (is_list_) {
     masses_.start(double(max_), filters_.temperature);
+    const int64_t best = std::max_element(values(), values() + count()) - values();
+    rest_ = 0;
     for (int64_t first = 0; first < count(); first += Masses::kMost) {
       const int64_t n = std::min(Masses::kMost, count() - first);
       const double* masses = masses_.of(values() + first, n);
-      for (int64_t i = 0; i < n; ++i) mass_ += masses[i];
+      for (int64_t i = 0; i < n; ++i)
+        if (first + i != best) rest_ += masses[i];
     }
     return;
   }
@@ -358,7 +361,7 @@ void Kept<T>::weigh() {
   const LogSum<double> sum = row_mass_.sum(table_);
   max_ = static_cast<T>(sum.max);
   knows_max_ = true;
-  mass_ = 1 + sum.rest;
+  rest_ = sum.rest;
 }
 
 template class Kept<float>;

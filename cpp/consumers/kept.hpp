@@ -66,8 +66,9 @@ class Kept {
   // The greatest logit that is kept. NaN or +inf where the row has that, -inf where there is no other: then the list is empty, but for
   // the first +inf at temperature 0.
   T max();
-  // The mass of all that is kept, relative to max(), at the row's temperature: 1 or more. At temperature 0 it is 1.
-  double mass();
+  // The mass of all that is kept but the first greatest, relative to it, at the row's temperature; 0 at temperature 0.
+  double rest();
+  double mass() { return 1 + rest(); }
 
  private:
   using Entry = LongCandidate<T>;
@@ -148,7 +149,7 @@ class Kept {
   List listed_, near_;
   bool knows_max_ = false;
   T max_ = 0;
-  double mass_ = 0;                  // 0: not known
+  double rest_ = -1;                 // -1: not known
 };
 
 }  // namespace lmhead

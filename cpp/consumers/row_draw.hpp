@@ -6,6 +6,7 @@
 #include "consumers/kept.hpp"
 #include "consumers/race.hpp"
 #include "core/draw.hpp"
+#include "core/log1p.hpp"
 
 namespace lmhead {
 
@@ -34,7 +35,7 @@ class RowDraw {
   // Of a kept logit, among what is kept.
   T logprob(T logit) {
     if (wanted_->greedy()) return T(0);
-    return static_cast<T>(log_probability_of(double(kept_.max()), double(logit), wanted_->filters.temperature, log_of(kept_.mass())));
+    return static_cast<T>(log_probability_of(double(kept_.max()), double(logit), wanted_->filters.temperature, log1p_of(kept_.rest())));
   }
 
   // Calls see(place, id, logit) for the n best of what is kept, best first; returns how many there are.

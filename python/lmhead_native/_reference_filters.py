@@ -82,7 +82,8 @@ def _typical_p(y: Array, log_mass: Array, filters: Filters) -> Ids:
     q, log_q = mass / total, log_mass - np.log(total)
     entropy = -np.where(q == 0, 0.0, q * log_q).sum()
     order = np.argsort(np.abs(log_q + entropy), kind="stable")
-    return order[_mass_before(q[order]) < filters.typical_p]
+    before: Array = _mass_before(mass[order]) / total
+    return order[before < filters.typical_p]
 
 
 def _mass_before(mass: Array) -> Array:

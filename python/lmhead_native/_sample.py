@@ -66,7 +66,8 @@ def logits_sample(
     top_p : float or array_like, shape (...)
         In (0, 1]: keep a token while the better ones have less than this share of the mass; at least one. 1 keeps all.
     min_p : float or array_like, shape (...)
-        In [0, 1]: keep tokens of at least this share of the mass of the best that is left.
+        In [0, 1]: keep tokens of at least this share of the mass of the best that is left; shares below 2**-1022 count
+        as 0.
     typical_p : float or array_like, shape (...)
         In (0, 1]: keep the tokens whose ``-log p`` is nearest to the entropy, up to this share of the mass. 1: all.
     logit_bias : mapping of int to float, or a sequence of them or None for each row, optional
