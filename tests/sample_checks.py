@@ -15,7 +15,7 @@ import oracle
 import sample_oracle
 from sample_oracle import Parameters
 
-INF, NAN = np.inf, np.nan
+INF = np.inf
 
 
 def keywords(rows: list[Parameters]) -> dict[str, Any]:

@@ -64,7 +64,9 @@ def one_head() -> native.LMHead:
 def by_a_head(threads: int | None) -> tuple[NDArray[Any], ...]:
     hidden, weight = WORK["logits"]["hidden"][:2], WORK["logits"]["weight"]
     own = native.LMHead(weight.astype(BFLOAT16), screen="int8", threads=threads)
-    return results(one_head().topk(hidden, 20, threads=threads)) + results(own.topk(hidden, 20, threads=threads))
+    drawn = one_head().sample(hidden, min_p=[0.9, 1e-6], seed=3, logprobs=None, threads=threads)
+    lists = results(one_head().topk(hidden, 20, threads=threads)) + results(own.topk(hidden, 20, threads=threads))
+    return (*lists, drawn.token)
 
 
 def quantized(threads: int | None) -> tuple[NDArray[Any], ...]:

@@ -170,9 +170,9 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"mask": MASK.astype("f4")}, TypeError, NO_WORDS),
     ({"mask": MASK.astype(BFLOAT16)}, TypeError, NO_WORDS),
     (
-        {"mask": [0, 1 << 32, 0]},
-        TypeError,
-        f"{NO_WORDS}, a bit for each id with the lowest bit first, got int64",
+        {"mask": [0, 1 << 32, -1 << 40]},
+        ValueError,
+        "mask: expected words of 32 bits, from -2^31 to 2^32 - 1, got 4294967296",
     ),
     (
         {"mask": np.zeros(3, "m8[s]")},

@@ -6,7 +6,7 @@ import itertools
 import math
 from dataclasses import replace
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +22,6 @@ from sample_oracle import Parameters, assert_same
 pytestmark = pytest.mark.usefixtures("each_isa")
 
 INF, NAN = np.inf, np.nan
-SCREENS: tuple[Literal["int8"], None] = ("int8", None)
 SIZES = [1, 2, 5, 16, 63, 64, 65, 255, 256, 257, 511, 1025, 5003]
 every_dtype = pytest.mark.parametrize("dtype", oracle.FLOATS, ids=str)
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import fresh
 import lmhead_native as native
@@ -22,10 +21,7 @@ from score_oracle import rank_exact
 
 pytestmark = pytest.mark.usefixtures("each_isa")
 
-Array = NDArray[Any]
 INF, NAN = math.inf, math.nan
-SPECIAL = np.array([NAN, -NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 2.0, 5.0])
-SIZES = (1, 2, 3, 15, 16, 17, 33, 65, 101, 255, 256, 257, 513, 4097)
 
 
 def same(found: native.TokenScores, expected: native.TokenScores) -> None:

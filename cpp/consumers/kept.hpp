@@ -2,8 +2,9 @@
 // It knows one row of processed logits, or its best; it refuses to know where they come from and how a token is drawn.
 //
 // Precision: masses are exp((y - max) / temperature) in float64, each a function of y alone. Sums of masses have one order: of a list its
-// own, best first; of a row that of RowMass; within ShareOfMass as it says. Ties by ascending id. -inf is never kept.
-// No filter sorts a row: the best few come from a TopList, and where they hold too little a threshold is found in two more passes.
+// own (by rank or by id); of a row that of RowMass; within ShareOfMass as it says. Ties by ascending id. -inf is never kept.
+// No filter sorts a row: the best few come from a TopList, and where they hold too little a threshold is found among
+// what lies above a bound.
 #pragma once
 
 #include <vector>
@@ -45,7 +46,7 @@ class Kept {
 
   // The same, bit for bit, given the n_best(filters, n_ids) best of the row in any order (all of them where there are fewer) and
   // RowMass::sum of it, or null. `row` may be null: false where it is needed, and then nothing is said of it. Where min_p is the first
-  // filter and there is no row, any number of the best will do.
+  // filter and there is no row, any number of the best from 1 on will do.
   template <class Candidate>
   bool filter(const Candidate* best, int64_t count, const T* row, int64_t n_ids, const LogSum<double>* row_sum, const Filters& filters) {
     begin(row, n_ids, filters);

@@ -11,7 +11,7 @@
 // bar and its product by 2^-24 each. That is less than 2^-14 together, and the bar is lowered by 2^-12: so which table computed p, and in
 // which blocks, never decides. p is flushed to 0 below 2^-126; L >= -4, as the block's first maximum is entered before its race where L is
 // less, so no such id reaches a bar of u 2^-31 exp(-4) but one with u = 0, which passes always.
-// It knows one row's blocks; it refuses to know filters and where logits come from.
+// It knows one row's blocks, or a list of its ids; it refuses to know filters and where logits come from.
 #pragma once
 
 #include <algorithm>
@@ -47,8 +47,7 @@ class Race {
     if (lead < 0 || (lead == 0 && other.id < best.id)) best = other;
   }
 
-  // Logits of ids in ascending or any other order, none of them met before by `best`, their finite maximum, and exp((logit - max) /
-  // temperature).
+  // Logits of ids in any order, none of which `best` has met, their finite maximum, and exp((logit - max) / temperature).
   void list(const T* logits, const T* exps, const int64_t* ids, int64_t n, T max, Runner<T>& best) const {
     if (!begin(max, [&] { return ids[kernels_.find_first(logits, n, max)]; }, best)) return;
     T bar = bar_of(lead_of(best, max, 0));

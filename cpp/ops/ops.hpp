@@ -19,6 +19,10 @@ struct HeadOptions {
 
 void logits(const Rows& hidden, const Rows& weight, const HeadOptions& options, const Allowed& allowed, const Target& out, int threads);
 void logits_top_k(const Rows& hidden, const Rows& weight, const HeadOptions& options, const Allowed& allowed, const TopKTarget& out, int threads);
+// Whether `screened_top_k` of this many tries its screen at all; and whether logits of a part of the rows may have other bits than those of
+// all (subnormals of bfloat16 on a (D, V) weight, which few rows meet in other kernels): then all rows of a call go one way.
+bool worth_a_screen(const Rows& hidden, const Rows& weight, const HeadOptions& options, int64_t k);
+bool rows_go_together(const Rows& hidden, const Rows& weight);
 // The same lists by way of a screen made from this weight, of float32, float16 or bfloat16; rescored: [n_rows], how many logits were
 // computed. Where not every id is allowed, the screen is not used.
 void screened_top_k(const Screen& screen, const Rows& hidden, const Rows& weight, const HeadOptions& options, const Allowed& allowed,

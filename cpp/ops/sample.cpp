@@ -129,6 +129,7 @@ RowFault screened_sample(const Screen& screen, const Rows& hidden, const Rows& w
                          const SampleTarget& out, int threads) {
   int64_t k = 0;
   for (const SampleRow& row : options.rows) k = std::max(k, n_screened(row, weight.n_rows));
+  if (!worth_a_screen(hidden, weight, head, k)) return logits_sample(hidden, weight, head, {}, options, out, threads);
   Buffer<float> values(hidden.n_rows * k);
   Buffer<int64_t> ids(hidden.n_rows * k), rescored(hidden.n_rows);
   screened_top_k(screen, hidden, weight, head, {}, {reinterpret_cast<char*>(values.get()), ids.get(), k}, rescored.get(), threads);
@@ -151,6 +152,7 @@ RowFault screened_sample(const Screen& screen, const Rows& hidden, const Rows& w
     out.token[row] = draw.winner().id;
   }
   if (left.empty()) return first;
+  if (rows_go_together(hidden, weight)) return logits_sample(hidden, weight, head, {}, options, out, threads);
   const auto n_left = static_cast<int64_t>(left.size());
   Buffer<int64_t> tokens(n_left);
   SampleTarget some;

@@ -224,6 +224,15 @@ void full_pass(const std::vector<int64_t>& rows, const Rows& hidden, const Rows&
 
 }  // namespace
 
+bool worth_a_screen(const Rows& hidden, const Rows& weight, const HeadOptions& options, int64_t k) {
+  // A scale of 0 makes all logits equal.
+  return weight.width > 0 && options.scale != 0 && k <= weight.n_rows / kWorthwhile && hidden.n_rows <= most_rows(table(), hidden, weight);
+}
+
+bool rows_go_together(const Rows& hidden, const Rows& weight) {
+  return hidden.dtype == DType::bfloat16 && weight.dtype == DType::bfloat16 && !weight.contiguous();
+}
+
 void screened_top_k(const Screen& screen, const Rows& hidden, const Rows& weight, const HeadOptions& options, const Allowed& allowed,
                     const TopKTarget& out, int64_t* rescored, int threads) {
   if (out.k == 0) return std::fill(rescored, rescored + hidden.n_rows, int64_t(0)), void();
@@ -233,16 +242,12 @@ void screened_top_k(const Screen& screen, const Rows& hidden, const Rows& weight
     return;
   }
   std::vector<int64_t> left;
-  // A scale of 0 makes all logits equal. A (D, V) weight of bfloat16 is computed in other kernels for few rows, whose subnormals differ:
-  // all rows of a call take the same.
-  const bool screened = weight.width > 0 && options.scale != 0 && out.k <= weight.n_rows / kWorthwhile &&
-                        hidden.n_rows <= most_rows(table(), hidden, weight);
+  const bool screened = worth_a_screen(hidden, weight, options, out.k);
   if (screened) {
     if (weight.n_rows < kShortIds) left = ScreenedTopK<ShortCandidate>(screen, hidden, weight, options, out, rescored, threads).run();
     else left = ScreenedTopK<LongCandidate<float>>(screen, hidden, weight, options, out, rescored, threads).run();
   }
-  const bool kernels_differ = hidden.dtype == DType::bfloat16 && weight.dtype == DType::bfloat16 && !weight.contiguous();
-  if (!screened || static_cast<int64_t>(left.size()) == hidden.n_rows || (kernels_differ && !left.empty())) {
+  if (!screened || static_cast<int64_t>(left.size()) == hidden.n_rows || (rows_go_together(hidden, weight) && !left.empty())) {
     logits_top_k(hidden, weight, options, {}, out, threads);
     std::fill(rescored, rescored + hidden.n_rows, weight.n_rows);
     return;

@@ -48,13 +48,14 @@ class LMHead(Frozen):
     softcap, scale : float, optional
         As in `logits`.
     screen : {"auto", "int8"} or None
-        Whether `topk` reads an int8 copy of the weight first, and of the weight itself only the rows that can be among
-        the best: the same result to the bit from a quarter of the bytes (half of them for a weight of halves).
+        Whether `topk`, and `sample` where it can, read an int8 copy of the weight first, and of the weight itself only
+        the rows that can be among the best: the same result to the bit from a quarter of the bytes (half of them for a
+        weight of halves).
         ``"auto"`` makes one for a float32, float16 or bfloat16 weight that is larger than the last-level cache.
     prepare : bool
         Whether to copy the weight to memory of huge pages, which is read up to half as fast again as a mapped file or
         another library's tensor. Without the copy the weight is read where it lies: it must not be changed while the
-        head lives (with a screen, a change makes `topk` wrong; without one, calls see it).
+        head lives (with a screen, a change makes these two wrong; without one, calls see it).
     threads : int, optional
         Threads of the preparation; by default `get_num_threads`. Calls take their own.
 
@@ -67,7 +68,7 @@ class LMHead(Frozen):
     memory : mapping of str to int
         Bytes that the head has allocated, by what they are for; 0 for a weight that is read where it lies.
     screen : str or None
-        "int8" where `topk` is screened.
+        "int8" where `topk` and `sample` are screened.
     norm, bias, softcap, scale
         As given.
     source : str or None
@@ -330,8 +331,8 @@ class LMHead(Frozen):
         Notes
         -----
         With a screen, ``logprobs=None`` and every row greedy, of ``1 <= top_k <= 64`` or with ``min_p`` as its first
-        filter, without a mask, biases and penalties, only the rows of the weight are read that can be among the best:
-        the same tokens. A row of which ``min_p`` keeps more than 64 is drawn from all logits after all.
+        filter and no greater top_k, without a mask, biases and penalties, only the rows of the weight are read that can
+        be among the best: the same tokens. A row of which ``min_p`` keeps more than 64 is drawn from all logits.
         """
         _check_brought(options)
         return head_sample(
@@ -339,7 +340,7 @@ class LMHead(Frozen):
         )
 
     def verify(self, hidden: Array, draft_tokens: Array, **options: Any) -> Verified:
-        """`verify` of this head, the target's, which brings weight, bias, softcap and scale; other options are its."""
+        """`verify` of this head, the target's, which brings weight, bias, softcap and scale, without its screen."""
         _check_brought(options)
         states = self._normed(hidden, options.get("threads"))
         return verify(states, self._weight, draft_tokens, **self._options(), **options)

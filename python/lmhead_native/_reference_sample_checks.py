@@ -243,12 +243,13 @@ def _counts(argument: str, value: Any, rows: Rows) -> list[dict[int, int]]:
 
 def _check_needs_output(read: Mapping[str, Any], output: Any, rows: Rows) -> None:
     missing = np.array([item is None for item in output] if is_list_of_rows(output) else [output is None], bool)
-    for name in ("presence_penalty", "frequency_penalty"):
-        for row in map(int, np.flatnonzero((read[name] != 0) & missing)[:1]):
-            raise ValueError(
-                f"{name}: expected 0 without output, got {float(read[name][row])!r} in row "
-                f"{row_text(row, rows.shape)}; pass output, the ids that were generated"
-            )
+    names = ("presence_penalty", "frequency_penalty")
+    wrong = [(int(row), name) for name in names for row in np.flatnonzero((read[name] != 0) & missing)[:1]]
+    for row, name in sorted(wrong, key=lambda found: found[0])[:1]:
+        raise ValueError(
+            f"{name}: expected 0 without output, got {float(read[name][row])!r} in row "
+            f"{row_text(row, rows.shape)}; pass output, the ids that were generated"
+        )
 
 
 def _top_n(value: Any, n_ids: int, logprobs: str | None) -> int:

@@ -66,8 +66,8 @@ def logits_sample(
     top_p : float or array_like, shape (...)
         In (0, 1]: keep a token while the better ones have less than this share of the mass; at least one. 1 keeps all.
     min_p : float or array_like, shape (...)
-        In [0, 1]: keep tokens of at least this share of the mass of the best that is left; shares below 2**-1022 count
-        as 0.
+        In [0, 1]: keep tokens of at least this share of the mass of the best that is left. 0 keeps all; above it, what
+        has less than 2**-1022 of that mass is dropped.
     typical_p : float or array_like, shape (...)
         In (0, 1]: keep the tokens whose ``-log p`` is nearest to the entropy, up to this share of the mass. 1: all.
     logit_bias : mapping of int to float, or a sequence of them or None for each row, optional
@@ -120,7 +120,7 @@ def logits_sample(
 
     Memory: a few numbers for each block of 256 ids and row, and lists of the top_k best. Rows with top_p, min_p,
     typical_p or a top_k above 4096 keep their logits until they are drawn from, some rows at a time: 64 MiB, or one
-    row. No array of noise or probabilities.
+    row; of these each thread lists what can be kept, at most 24 bytes for each id. No array of noise or probabilities.
 
     Determinism: the draw of a row is a function of its own operands, parameters, seed and position: not of its place
     in the batch, the rows around it, threads, layout or instruction set. `sample` of `logits` draws the same tokens.

@@ -63,12 +63,14 @@ bool broadcasts(const std::vector<int64_t>& shape, const std::vector<int64_t>& t
   return true;
 }
 
-// Words that a Python sequence holds, as signed or unsigned numbers; anything else is left to those who refuse it.
+// Words that a Python sequence holds, as signed or unsigned numbers; what is no integer is left to those who refuse it.
 py::array words_of_sequence(py::array numbers) {
   const char kind = numbers.dtype().kind();
   if (kind != 'i' && kind != 'u') return numbers;
-  const py::object fits = numpy("logical_and")(numpy("greater_equal")(numbers, -(int64_t{1} << 31)), numpy("less")(numbers, int64_t{1} << 32));
-  return numpy("all")(fits).cast<bool>() ? numbers.attr("astype")("uint32").cast<py::array>() : numbers;
+  const py::object beyond = numpy("logical_or")(numpy("less")(numbers, -(int64_t{1} << 31)), numpy("greater_equal")(numbers, int64_t{1} << 32));
+  const py::object found = numbers.attr("ravel")()[numpy("flatnonzero")(beyond)];
+  if (py::len(found) > 0) value_error("mask", "words of 32 bits, from -2^31 to 2^32 - 1", std::string(py::str(found[py::int_(0)])));
+  return numbers.attr("astype")("uint32").cast<py::array>();
 }
 
 Sets sets_of_mask(py::handle object, const Scope& scope, std::vector<Memory>& memory) {
