@@ -155,9 +155,9 @@ template <class T>
 typename Kept<T>::Set Kept<T>::not_below(double low) {
   near_.reserve(set_.n);
   near_.n = 0;
-  const T rounded = static_cast<T>(std::max(low, double(std::numeric_limits<T>::lowest())));
-  const T below = std::nextafter(double(rounded) > low ? std::nextafter(rounded, -std::numeric_limits<T>::infinity()) : rounded,
-                                 -std::numeric_limits<T>::infinity());
+  // Rounded up or down, it is the nearest: no number of the type that is not below `low` is below it.
+  const T nearest = static_cast<T>(std::max(low, double(std::numeric_limits<T>::lowest())));
+  const T below = std::nextafter(nearest, -std::numeric_limits<T>::infinity());
   uint16_t places[kBlockIds];
   for (int64_t first = 0; first < set_.n; first += kBlockIds) {
     const T* y = set_.values + first;

@@ -50,8 +50,8 @@ class LMHead(Frozen):
     screen : {"auto", "int8"} or None
         Whether `topk`, and `sample` where it can, read an int8 copy of the weight first, and of the weight itself only
         the rows that can be among the best: the same result to the bit from a quarter of the bytes (half of them for a
-        weight of halves).
-        ``"auto"`` makes one for a float32, float16 or bfloat16 weight that is larger than the last-level cache.
+        weight of halves). ``"auto"`` makes one for a float32, float16 or bfloat16 weight that is larger than the
+        last-level cache.
     prepare : bool
         Whether to copy the weight to memory of huge pages, which is read up to half as fast again as a mapped file or
         another library's tensor. Without the copy the weight is read where it lies: it must not be changed while the
