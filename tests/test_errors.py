@@ -255,6 +255,8 @@ NO_MASKS: list[tuple[str, Replacement, type[Exception], str]] = [
     ("int64", WORDS.astype(np.int64), TypeError, r"int64 of shape \(5, 1\)$"),
     ("uint8", WORDS.astype(np.uint8), TypeError, r"uint8 of shape \(5, 1\)$"),
     ("float32", WORDS.astype(np.float32), TypeError, r"float32 of shape \(5, 1\)$"),
+    ("range", range(5), TypeError, r"int64 of shape \(5,\)$"),
+    ("number", 7, TypeError, r"int64 of shape \(\)$"),
     ("list of too great integers", (WORDS.astype(np.int64) + 2**33).tolist(), ValueError, r"858[0-9]+$"),
     ("text", "abc", TypeError, "str96 of shape"),
     ("masked", np.ma.masked_array(WORDS, WORDS < 0), TypeError, ".*[Mm]ask"),

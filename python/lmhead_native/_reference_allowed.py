@@ -95,7 +95,7 @@ def _vocab_ids(value: Any, vocabulary: int) -> NDArray[np.int64]:
 def _mask(value: Any, shape: tuple[int, ...], n_ids: int, name: str) -> Given:
     given = checks.read("mask", value)
     array = given.array
-    if given.is_sequence and array.dtype.kind in "iu":
+    if isinstance(value, (list, tuple)) and array.dtype.kind in "iu":
         for number in array[(array < -(2**31)) | (array >= 2**32)]:
             raise ValueError(f"mask: expected words of 32 bits, from -2^31 to 2^32 - 1, got {number}")
         array = array.astype(np.uint32)
